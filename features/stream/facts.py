@@ -51,10 +51,10 @@ class Fact(NamedTuple):
         return np.where(self.from_s[item] <= as_of_s, self.value[item], -1)
 
     def column(self, item: Ids, as_of_s: int) -> pa.Array:
-        """The fact of each of `item` as known at `as_of_s`, as an Arrow column; null: not known."""
+        """The fact of each of `item` as known at `as_of_s`, as a column, texts coded; null: not known."""
         codes = self.at(item, as_of_s)
         values = pa.array(codes, mask=codes < 0)
-        return values if self.words is None else self.words.take(values)
+        return values if self.words is None else pa.DictionaryArray.from_arrays(values, self.words)
 
 
 class Statements(NamedTuple):

@@ -93,7 +93,7 @@ class Region:
         self._n_counted = stop
 
     def features(self, as_of_s: int) -> pa.Table:
-        """The rows of the candidates at `as_of_s`, by did, with the columns of the features table.
+        """The rows of the candidates at `as_of_s`, by did, in the features table's columns; texts are coded.
 
         A candidate was read in [as_of - candidate_s, as_of), or it is a file of a dataset that was read in
         [as_of - active_dataset_s, as_of): read within history_s, or listed by the catalogue and unread; of
@@ -112,8 +112,8 @@ class Region:
         values["age_s"] = age.astype(np.float32)
         dataset = self._files.dataset[item]
         texts = {
-            "did": self._dids.take(pa.array(item)),
-            "dataset": self._dataset_names.take(pa.array(dataset, mask=dataset >= len(self._named))),
+            "did": _coded(item, self._dids),
+            "dataset": _coded(dataset, self._dataset_names, is_null=dataset >= len(self._named)),
             "tier": self._facts["tier"].column(item, as_of_s),
             "campaign": self._facts["campaign"].column(item, as_of_s),
         }
@@ -173,6 +173,10 @@ class Region:
             of_time = np.uint64(as_of_s * 0x9E3779B97F4A7C15 % 2**64)
             read &= mixed(self._hashes + of_time) < spec.sample_share * _STEPS
         return np.flatnonzero(read).astype(np.int32)
+
+
+def _coded(numbers: Ids, names: pa.Array, *, is_null: BoolArray | None = None) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, mask=is_null), names)
 
 
 def datasets(

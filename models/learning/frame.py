@@ -226,5 +226,9 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
 
 
 def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:
+    if pa.types.is_dictionary(column.type):
+        of_entries = np.append(_coded(column.dictionary, words), np.float32(np.nan))
+        coded: Float32Array = of_entries[column.indices.fill_null(len(column.dictionary)).to_numpy()]
+        return coded
     numbers = pc.index_in(column, value_set=pa.array(words, pa.string())).cast(pa.float32())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)

@@ -7,8 +7,9 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +27,10 @@ from models.learning.baselines import RECENCY
 from models.learning.calibration import WEEK_HOURS, Knots
 from models.learning.fit import probability_and_reads
 from models.learning.frame import arrow_matrix
-from models.learning.learners import Scorer
+from models.learning.learners import Scorer, Trees, forest_of
 from models.serving.drift import Reference
 from replay.access_context import MOST_KINDS
+from replay.kernels.trees import HorizonModels, join_models, margins_by_horizon, new_block
 
 FORMAT = 6
 MAX_CHARS = 16 << 20
@@ -95,6 +97,11 @@ class Bundle:
     by_recency: dict[str, str] = dataclasses.field(default_factory=dict)
     order: OrderModel | None = None
     no_order: str | None = None
+
+    @functools.cached_property
+    def inputs(self) -> tuple[tuple[str, ...], ...]:
+        """The columns and the words: bundles of equal ones share a matrix."""
+        return self.columns, *((name, *words) for name, words in self.vocabulary.items())
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
@@ -232,6 +239,17 @@ PREDICTION_SCHEMA = pa.schema(
 """The columns of predictions, and those of their partition."""
 
 
+class _Scored(NamedTuple):
+    """A scorer of rows whose scores are known."""
+
+    scores: FloatArray
+
+    def score(self, x: pd.DataFrame) -> FloatArray:
+        """They, before calibration."""
+        del x
+        return self.scores
+
+
 @dataclasses.dataclass(frozen=True)
 class RegionModels:
     """A region's models, ready to score; Spark sends them to its workers as they are.
@@ -259,8 +277,26 @@ class RegionModels:
     def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray, FloatArray]]:
         """Per horizon: its model, and the probability and expected reads of every row."""
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
+        by_trees = self._scored(matrix)
         for model, scorer in self.fitted:
-            yield model, *probability_and_reads(model, scorer, x)
+            own = next(by_trees) if isinstance(scorer, Trees) else scorer
+            yield model, *probability_and_reads(model, own, x)
+
+    @functools.cached_property
+    def _trees(self) -> HorizonModels:
+        """The trees of all horizons that have some: what they compare of a row is made ready once."""
+        of = {model.horizon_s: trees for model, trees in self.fitted if isinstance(trees, Trees)}
+        return join_models([forest_of(trees.text, trees.columns) for trees in of.values()], list(of))
+
+    def _scored(self, matrix: Float32Array) -> Iterator[_Scored]:
+        """What the trees of each horizon that has some say of every row."""
+        if not any(isinstance(scorer, Trees) for _, scorer in self.fitted):
+            return
+        from scipy.special import expit  # noqa: PLC0415  a steward's host has no SciPy
+
+        sums = np.empty((self._trees.horizon_s.size, len(matrix)))
+        margins_by_horizon(self._trees, np.ascontiguousarray(matrix), new_block(self._trees.forest), sums)
+        yield from map(_Scored, expit(sums))
 
     def table(self, rows: pa.Table, each: Each = map) -> pa.Table:
         """The predictions for rows of the features table; `each`: maps over batches, perhaps in threads."""

@@ -15,7 +15,7 @@ from features.common.units import duration_label
 from features.spec import FeatureSpec
 from models.learning.baselines import Recency, Untrained, baselines
 from models.learning.fit import CalibratedModel, check_enough, fit_calibrated
-from models.learning.frame import HorizonParts, horizon_parts, known_by, learn_vocabulary, model_matrix
+from models.learning.frame import HorizonParts, Known, horizon_parts, known_by, learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer
 from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
@@ -154,34 +154,40 @@ def fit_in_memory(
     spec: FeatureSpec,
     region: str,
     until_s: int,
-    learner: Callable[[int], Learner],
-    version: str,
-) -> RegionModels:
-    """Fit a model per horizon on what is known by `until_s`, ready to score; nothing is recorded.
+    learners: Mapping[str, Callable[[int], Learner]],
+) -> dict[str, RegionModels]:
+    """Fit a model per learner and horizon on what is known by `until_s`, ready to score; nothing is recorded.
 
-    For evaluations that retrain as they move through time. `learner`: the learner of a horizon (in seconds).
-    A baseline is a learner too, and gets calibrated probabilities this way. Horizons with few labels, or
-    none, are treated as by `train`. Raises ModelError if all are dropped.
+    For evaluations that retrain as they move through time. `learners`: by name, each of a horizon (in
+    seconds). A baseline is a learner too, and gets calibrated probabilities this way. Horizons with few
+    labels, or none, are treated as by `train`. Raises ModelError if all are dropped.
     """
     vocabulary = learn_vocabulary(rows, spec)
-    by_recency: dict[str, str] = {}
+    by_recency: dict[str, dict[str, str]] = {name: {} for name in learners}
 
-    def fit(horizon_s: int) -> tuple[HorizonModel, Scorer]:
+    def fit(horizon_s: int) -> dict[str, tuple[HorizonModel, Scorer]]:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
-        own_learner = learner(horizon_s)
+        return {name: fit_by(name, known) for name in learners}
+
+    def fit_by(name: str, known: Known) -> tuple[HorizonModel, Scorer]:
+        own_learner = learners[name](known.horizon_s)
         try:
             if not isinstance(own_learner, Untrained):
                 check_enough(known)
         except ModelError as error:
-            own_learner, by_recency[duration_label(horizon_s)] = Recency(), str(error)
-        model = fit_calibrated(own_learner, known.sample, horizon_s=horizon_s)
+            own_learner, by_recency[name][duration_label(known.horizon_s)] = Recency(), str(error)
+        model = fit_calibrated(own_learner, known.sample, horizon_s=known.horizon_s)
         return horizon_model(model, known), model.scorer
 
     fitted, dropped = _by_horizon(spec, until_s, fit, lambda *_: None)
     columns = (*spec.numeric_columns, *spec.categorical_columns)
-    models = tuple(model for model, _ in fitted)
-    bundle = Bundle(region, spec, columns, vocabulary, until_s, models, dropped, {}, by_recency)
-    return RegionModels(bundle, tuple(fitted), version)
+    models = dict[str, RegionModels]()
+    for name in learners:
+        mine = tuple(horizon[name] for horizon in fitted)
+        served = tuple(model for model, _ in mine)
+        bundle = Bundle(region, spec, columns, vocabulary, until_s, served, dropped, {}, by_recency[name])
+        models[name] = RegionModels(bundle, mine, f"{name} at {as_of_label(until_s)}")
+    return models
 
 
 def _by_horizon(

@@ -23,7 +23,13 @@ from replay.planner import CacheState
 def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
     """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(mask)
-    return index[np.lexsort((item[index], -last_use_s[index], -key[index]))]
+    order = index[np.argsort(-key[index])]
+    ranked = key[order]
+    is_tied = ranked[1:] == ranked[:-1]
+    places = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+    among = order[places]
+    order[places] = among[np.lexsort((item[among], -last_use_s[among], -ranked[places]))]
+    return order
 
 
 def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.errors import InputError
 
 UNKNOWN = -1
@@ -24,18 +24,20 @@ KEPT = 4
 class Scores:
     """What is predicted at `as_of_s`, one entry per candidate file; `item` is unique, in no order.
 
-    `probability`: float64[k, n], of a read within each of `horizons_s` (rising). `last_read_s`: int64[n],
+    `probability`: float[k, n], of a read within each of `horizons_s` (rising). `last_read_s`: int64[n],
     s since 1970, or NEVER_S. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue
-    known). Raises InputError if the shapes do not fit.
+    known). `rate`: what `prefetch.plan.value.hit_rate` says of them, None: not asked yet. Raises InputError
+    if the shapes do not fit.
     """
 
     as_of_s: int
     item: IntArray
     size_bytes: IntArray
     horizons_s: tuple[int, ...]
-    probability: FloatArray
+    probability: AnyFloatArray
     last_read_s: IntArray
     n_jobs: IntArray | None = None
+    rate: FloatArray | None = None
 
     def __post_init__(self) -> None:
         if self.probability.shape != (len(self.horizons_s), self.item.size):
@@ -46,10 +48,20 @@ class Scores:
         if not self.horizons_s or list(self.horizons_s) != sorted(set(self.horizons_s)):
             raise InputError(f"horizons must rise and there must be one, not {self.horizons_s}")
 
+    def within(self, horizon: int) -> FloatArray:
+        """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[n]."""
+        if horizon not in self._within:
+            self._within[horizon] = self.probability[: horizon + 1].max(axis=0).astype(np.float64)
+        return self._within[horizon]
+
+    @property
+    def longest(self) -> FloatArray:
+        """The same at the longest horizon."""
+        return self.within(len(self.horizons_s) - 1)
+
     @functools.cached_property
-    def never_falling(self) -> FloatArray:
-        """`probability`, raised where it would fall from one horizon to the next, float64[k, n]."""
-        return np.maximum.accumulate(self.probability, axis=0)
+    def _within(self) -> dict[int, FloatArray]:
+        return {}
 
     @functools.cached_property
     def was_read(self) -> BoolArray:
@@ -153,7 +165,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
     is_new = ~np.isin(item, scores.item)
     items = np.concatenate([scores.item, item[is_new]])
     n_new = int(is_new.sum())
-    probability = np.pad(scores.probability, ((0, 0), (0, n_new)))
+    probability = np.pad(scores.probability.astype(np.float64, copy=False), ((0, 0), (0, n_new)))
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     probability[:, entry] = np.maximum(probability[:, entry], work.chances(scores.horizons_s))

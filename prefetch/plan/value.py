@@ -14,15 +14,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
 from prefetch.plan.scores import KEPT, NEVER_S, UNKNOWN, Files, Scores, places
 from replay.planner import CacheState
+
+_Numbers = TypeVar("_Numbers", FloatArray, IntArray)
 
 OLDEST_S = 90 * DAY_S
 YOUNGEST_S = 60
@@ -78,19 +82,22 @@ def hit_rate(scores: Scores) -> FloatArray:
     All horizons count, however old files get in the cache: without the long ones, what a file is worth that
     is read again later would jump as the eviction age changes.
     """
-    return best_rate(scores.never_falling, scores.horizons_s)
+    if scores.rate is not None:
+        return scores.rate
+    return best_rate(scores.probability, scores.horizons_s)
 
 
-def best_rate(probability: FloatArray, horizons_s: tuple[int, ...]) -> FloatArray:
+def best_rate(probability: AnyFloatArray, horizons_s: tuple[int, ...]) -> FloatArray:
     """Reads per second, float64[n]: chance of a read / expected wait for it, at the horizon where it is best.
 
-    The wait ends with the read or the horizon. `probability`: float64[k, n], never falling along k; between
-    horizons it rises evenly.
+    The wait ends with the read or the horizon. `probability`: float[k, n], raised where it falls along k;
+    between horizons it rises evenly.
     """
     n = probability.shape[1]
     before, waited, best = np.zeros(n), np.zeros(n), np.zeros(n)
     last_s = 0
-    for horizon_s, chance in zip(horizons_s, probability, strict=True):
+    for horizon_s, probable in zip(horizons_s, probability, strict=True):
+        chance = np.maximum(probable, before)
         waited += (horizon_s - last_s) * (1 - (chance + before) / 2)
         np.maximum(best, chance / waited, out=best)
         before, last_s = chance, horizon_s
@@ -158,20 +165,21 @@ def absent(
     """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
-    counts = scores.never_falling[horizon] >= least
+    counts = scores.within(horizon) >= least
     if model_weight == 0:
         counts &= scores.queued > 0
-    entry = np.flatnonzero(~is_here[scores.item] & counts)
+    entry = np.flatnonzero(counts)
+    entry = entry[~is_here[scores.item[entry]]]
     item, size = scores.item[entry], scores.size_bytes[entry]
     n_jobs, last_use_s = scores.queued[entry], scores.last_read_s[entry]
-    chance, rate = scores.never_falling[horizon, entry], hit_rate(scores)[entry]
+    chance, rate = scores.within(horizon)[entry], hit_rate(scores)[entry]
     gain = saved_per_hit(objective, files, item, size)
     density = _density(rate, gain, size, n_jobs, last_use_s, as_of_s=state.as_of_s, model_weight=model_weight)
     return ScoredFiles(
         item=item,
         size_bytes=size,
         probability=chance,
-        longest=scores.never_falling[-1, entry],
+        longest=scores.longest[entry],
         value=chance * gain,
         density=density,
         was_read=scores.was_read[entry],
@@ -198,18 +206,28 @@ def on_disk(
     worth nothing: nobody read it for longer than candidates are kept.
     """
     entry = places(scores, files.n)[state.item]
-    n_jobs, last_use_s = np.append(scores.queued, 0)[entry], state.last_access_s
-    known = entry != UNKNOWN
+    known, last_use_s = entry != UNKNOWN, state.last_access_s
     is_new = ~known & (last_use_s >= scores.as_of_s - recent_s)
-    columns = [scores.never_falling[horizon], scores.never_falling[-1], hit_rate(scores)]
-    values = [np.where(known, np.append(column, 0.0)[entry], 0.0) for column in columns]
+    at, of = np.flatnonzero(known), entry[known]
+
+    def here(column: _Numbers) -> _Numbers:
+        """What `column` says of each file on disk; 0 of those without a score."""
+        values = np.zeros(entry.size, column.dtype)
+        values[at] = column[of]
+        return values
+
+    columns = [scores.within(horizon), scores.longest, hit_rate(scores)]
+    values = [here(column) for column in columns]
     if is_new.any():
-        for column, all_files in zip(values, columns, strict=True):
-            column[is_new] = _siblings(scores, files, all_files, state.item[is_new])
+        of_siblings = _siblings(scores, files, columns, state.item[is_new])
+        for column, means in zip(values, of_siblings, strict=True):
+            column[is_new] = means
+    n_jobs = here(scores.queued)
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
     cause[n_jobs > 0] = int(Cause.QUEUED)
-    size = np.append(scores.size_bytes, 0)[entry]
-    gain = saved_per_hit(objective, files, state.item, np.maximum(size, state.bytes_on_disk))
+    gain = saved_per_hit(
+        objective, files, state.item, np.maximum(here(scores.size_bytes), state.bytes_on_disk)
+    )
     chance, longest, rate = values
     size_bytes, as_of_s = state.bytes_on_disk, state.as_of_s
     density = _density(rate, gain, size_bytes, n_jobs, last_use_s, as_of_s=as_of_s, model_weight=model_weight)
@@ -247,26 +265,33 @@ def _density(
     return blended
 
 
-def _siblings(scores: Scores, files: Files, column: FloatArray, item: IntArray) -> FloatArray:
-    """The mean of `column` over the files read of an item's dataset, else of its tier, else of all."""
+def _siblings(
+    scores: Scores, files: Files, columns: Sequence[FloatArray], item: IntArray
+) -> list[FloatArray]:
+    """The mean of each column over the files read of an item's dataset, else of its tier, else of all."""
     # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
     # A queue says nothing of the files it does not name.
     read = np.flatnonzero(scores.was_read & (scores.queued == 0))
+    means, is_known = [np.zeros(item.size) for _ in columns], np.zeros(item.size, np.bool_)
     if not read.size:
-        return np.zeros(item.size)
-    mean = np.full(item.size, column[read[0]] + (column[read] - column[read[0]]).mean())
-    for code in (files.tier, files.dataset):
-        mean = _group_means(code[scores.item[read]], column[read], code[item], mean)
-    return mean
-
-
-def _group_means(group: IntArray, column: FloatArray, of_group: IntArray, default: FloatArray) -> FloatArray:
-    """The mean of `column` over each group in `of_group`; `default` where that is unknown or empty."""
-    n = 1 + int(max(group.max(initial=-1), of_group.max(initial=-1)))
-    member = group >= 0
-    count = np.append(np.bincount(group[member], minlength=n), 0)[of_group]
+        return means
     # Sums of differences: the mean of equal values is exactly that value.
-    base = column[0]
-    total = np.append(np.bincount(group[member], weights=column[member] - base, minlength=n), 0.0)[of_group]
-    is_known = (of_group >= 0) & (count > 0)
-    return np.where(is_known, base + total / np.maximum(count, 1), default)
+    first = [column[read[0]] for column in columns]
+    for code in (files.dataset, files.tier):
+        group, of_item = code[scores.item[read]], np.where(is_known, UNKNOWN, code[item])
+        n = 1 + int(max(group.max(), of_item.max()))
+        is_asked = np.zeros(n + 1, np.bool_)  # the last one stands for no group, which is -1
+        is_asked[of_item], is_asked[-1] = True, False
+        member = np.flatnonzero(is_asked[group])
+        count = np.append(np.bincount(group[member], minlength=n), 0)[of_item]
+        found = count > 0
+        for column, mean, base in zip(columns, means, first, strict=True):
+            of_members = column[read[member]] - base
+            total = np.append(np.bincount(group[member], weights=of_members, minlength=n), 0.0)[of_item]
+            mean[found] = base + total[found] / count[found]
+        is_known |= found
+        if is_known.all():
+            return means
+    for column, mean, base in zip(columns, means, first, strict=True):
+        mean[~is_known] = base + (column[read] - base).mean()
+    return means

@@ -241,6 +241,18 @@ def margins(forest: Forest, x: Float32Array, block: Block, out: FloatArray) -> N
         out[start : start + n] = block.total[:n]
 
 
+@kernel
+def margins_by_horizon(models: HorizonModels, x: Float32Array, block: Block, out: FloatArray) -> None:
+    """Write each model's sum for each row of `x`, float32[n, columns], to `out`, float64[h, n]."""
+    for start in range(0, x.shape[0], LANES):
+        n = min(LANES, x.shape[0] - start)
+        for lane in range(n):
+            fill(models.forest, x[start + lane], block, lane)
+        for k in range(models.horizon_s.size):
+            _add_trees(models.forest, models.first_tree[k], models.first_tree[k + 1], block, n)
+            out[k, start : start + n] = block.total[:n]
+
+
 @bare
 def hit_rates(models: HorizonModels, block: Block, n: int) -> None:
     """Write the hit rate of the first `n` rows, per s, to `block.rate`: the chance of a read within a

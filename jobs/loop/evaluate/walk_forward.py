@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from features.common.arrays import Float32Array
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, S3FIFO_PLAN
 from features.spec import FeatureSpec
+from features.stream.names import numbers, whole
 from jobs.ground.settings.tree import TrainingSettings
 from jobs.loop.train import features as feature_job
 from jobs.loop.train.engines import RegionData
@@ -31,6 +34,7 @@ from models.parallel import run_bounded
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
 from prefetch.plan.scores import NEVER_S, Scores
+from prefetch.plan.value import best_rate
 
 WEEK_S = 7 * DAY_S
 RECENCY_PLAN = "lru+recency"
@@ -121,7 +125,7 @@ def score(
         serving |= dict.fromkeys(week.boundaries_s, models)
     on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} decision times")
     moments = sorted(serving)
-    rows = feature_job.streamed(walk.data, moments)
+    rows = store.numbered(feature_job.streamed(walk.data, moments))
     run_bounded(lambda at: store.score(at[1], serving[at[0]], at[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
@@ -144,18 +148,13 @@ def _trained(data: RegionData, training: TrainingSettings, week: Week) -> dict[s
         max_rows=training.max_rows,
         until_s=week.trained_s,
     )
-    rows = rows[rows["as_of_s"] >= learned[0]]
-    return {
-        name: fit_in_memory(
-            rows,
-            spec=data.spec,
-            region=data.region,
-            until_s=week.trained_s,
-            learner=by,
-            version=f"{name} at {as_of_label(week.trained_s)}",
-        )
-        for name, by in learners(data.spec, training).items()
-    }
+    return fit_in_memory(
+        rows[rows["as_of_s"] >= learned[0]].drop(columns="dataset"),
+        spec=data.spec,
+        region=data.region,
+        until_s=week.trained_s,
+        learners=learners(data.spec, training),
+    )
 
 
 def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
@@ -173,62 +172,75 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     }
 
 
-ROWS = "rows"
+ROWS, RATE = "rows", "rate"
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreStore:
-    """Scores under `folder`, of files numbered by their index in `dids`."""
+    """Scores under `folder`, of files numbered by their index in `dids`.
+
+    `horizons_s`: of the scorers at the decision times that were scored.
+    """
 
     folder: Path
     dids: pa.Array
+    horizons_s: dict[tuple[str, int], tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The rows of each table of features whose file has a number, `item`, and a size."""
+        dids, number = pa.array([], pa.string()), np.empty(0, np.int32)
+        for rows in pieces:
+            did = pc.dictionary_encode(whole(rows["did"]))
+            if not did.dictionary.equals(dids):  # as a rule it is the one before, of all files
+                dids, number = did.dictionary, numbers(did.dictionary, self.dids)
+            item = number[did.indices.to_numpy()]
+            usable = pc.and_(pa.array(item >= 0), whole(rows["size_bytes"]).is_valid())
+            numbered = rows.append_column("item", pa.array(item)).drop_columns(["did", "dataset"])
+            yield numbered if pc.all(usable, min_count=0).as_py() else numbered.filter(usable)
 
     def score(self, rows: pa.Table, models: Mapping[str, RegionModels], as_of_s: int) -> None:
-        """Write the scores of the features rows at one as_of by each of `models`, by name."""
-        item = pc.index_in(rows["did"], value_set=self.dids)
-        usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
-        rows = rows.append_column("item", item).filter(usable)
+        """Write the scores of `numbered` features at one as_of by each of `models`, by name."""
         ids = rows["item"].to_numpy().astype(np.int64)
         size = rows["size_bytes"].to_numpy().astype(np.int64)
         recency_s = pc.round(rows["recency_s"]).cast(pa.int64())
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
-        np.savez(self._path(ROWS, as_of_s), item=ids, size_bytes=size, last_read_s=last_read_s)
-        for name, loaded in models.items():
-            np.savez(
-                self._path(name, as_of_s),
-                horizons_s=np.array([model.horizon_s for model, _ in loaded.fitted]),
-                probability=_probabilities(rows, loaded),
-            )
+        np.save(self._path(ROWS, as_of_s), np.array([ids, size, last_read_s]))
+        for name, probability in _probabilities(rows, models).items():
+            horizons_s = tuple(model.horizon_s for model, _ in models[name].fitted)
+            np.save(self._path(name, as_of_s), probability)
+            np.save(self._path(f"{name}-{RATE}", as_of_s), best_rate(probability, horizons_s))
+            self.horizons_s[name, as_of_s] = horizons_s
 
     def at(self, name: str, as_of_s: int) -> Scores:
         """The scores by the scorer `name` at a decision time. Raises StaleInputError if there are none."""
-        path = self._path(name, as_of_s)
-        if not path.is_file():
+        horizons_s = self.horizons_s.get((name, as_of_s))
+        if horizons_s is None:
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
-        with np.load(self._path(ROWS, as_of_s)) as rows, np.load(path) as scores:
-            return Scores(
-                as_of_s,
-                rows["item"],
-                rows["size_bytes"],
-                tuple(scores["horizons_s"].tolist()),
-                scores["probability"].astype(np.float64),
-                rows["last_read_s"],
-            )
+        item, size_bytes, last_read_s = self._read(ROWS, as_of_s)
+        probability, rate = self._read(name, as_of_s), self._read(f"{name}-{RATE}", as_of_s)
+        return Scores(as_of_s, item, size_bytes, horizons_s, probability, last_read_s, rate=rate)
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
         scores_at = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
         return lambda as_of_s: scores_at(as_of_s - as_of_s % every_s)
 
+    def _read(self, name: str, as_of_s: int) -> Any:
+        """An array as `score` wrote it; only what is asked of it is read."""
+        return np.asarray(np.load(self._path(name, as_of_s), mmap_mode="r"))
+
     def _path(self, name: str, as_of_s: int) -> Path:
-        return self.folder / f"{name}-{as_of_s}.npz"
+        return self.folder / f"{name}-{as_of_s}.npy"
 
 
-def _probabilities(rows: pa.Table, loaded: RegionModels) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """float32[k, n]: per horizon, the probability of every row."""
-    pieces = [np.zeros((len(loaded.fitted), 0), np.float32)]
-    for batch in rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME):
-        if batch.num_rows:
-            by_horizon = [column for _, column, _ in loaded.probabilities(loaded.matrix(batch))]
-            pieces.append(np.array(by_horizon, np.float32))
-    return np.concatenate(pieces, axis=1)
+def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[str, Float32Array]:
+    """float32[k, n] by name: per horizon, the probability of every row. Models of equal inputs share them."""
+    pieces = {name: [np.zeros((len(loaded.fitted), 0), np.float32)] for name, loaded in models.items()}
+    inputs = {name: loaded.bundle.inputs for name, loaded in models.items()}
+    distinct = {inputs[name]: loaded for name, loaded in models.items()}
+    for batch in filter(len, rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)):
+        matrices = {taken: loaded.matrix(batch) for taken, loaded in distinct.items()}
+        for name, loaded in models.items():
+            by_horizon = [column for _, column, _ in loaded.probabilities(matrices[inputs[name]])]
+            pieces[name].append(np.array(by_horizon, np.float32))
+    return {name: np.concatenate(parts, axis=1) for name, parts in pieces.items()}

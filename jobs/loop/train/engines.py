@@ -157,7 +157,8 @@ class Engine(Protocol):
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
         """The features at each of `work.as_ofs`, one after the other; no state is written.
 
-        They are rows of the features table without its partition columns, not all in memory at once.
+        They are rows of the features table without its partition columns, not all in memory at once. Texts
+        may be coded.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +21,9 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train.spark_engine import staged
 from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
+from models.learning.fit import probability_and_reads
 from models.learning.frame import learn_vocabulary, model_matrix
-from models.learning.learners import LightGBM, Scorer, Trees
+from models.learning.learners import Learner, LightGBM, Scorer, Trees
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
 from models.training.training import fit_in_memory
@@ -147,6 +150,23 @@ def test_arrow_gives_the_numbers_of_the_library(rows: pd.DataFrame, models: Regi
     assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
 
 
+def test_all_horizons_together_say_exactly_what_each_says_alone(
+    rows: pd.DataFrame, models: RegionModels
+) -> None:
+    matrix = model_matrix(rows, SPEC, models.bundle.vocabulary)
+    (trees_of_1h, _), (by_recency, recency) = models.fitted
+    y: Any = (matrix["hour"] > 12).to_numpy(dtype=float)
+    other = LightGBM(trees=7, seed=3).fit(matrix, y)
+    first = dataclasses.replace(trees_of_1h, horizon_s=7200), other
+    fitted = (models.fitted[0], (by_recency, recency), first)
+    for n in (0, 1, 65, len(rows)):
+        x = matrix.head(n)
+        found = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
+        for (model, *figures), (alone, scorer) in zip(found, fitted, strict=True):
+            assert model == alone
+            np.testing.assert_array_equal(figures, probability_and_reads(alone, scorer, x))
+
+
 def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: RegionModels) -> None:
     found = scored(rows, models.only([7200, 10**6]))
     assert found["horizon_s"].unique().to_pylist() == [7200]
@@ -162,10 +182,12 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
     past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
     past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)
     past["n_access_within_2h"] = np.nan
-    for learner in (lambda _: LightGBM(trees=5), lambda _: S3FifoCounts(3600)):
-        found = fit_in_memory(
-            past, spec=SPEC, region="emea", until_s=15 * 3600, learner=learner, version="walk"
-        )
+    learners: dict[str, Callable[[int], Learner]]
+    learners = {"trees": lambda _: LightGBM(trees=5), "counts": lambda _: S3FifoCounts(3600)}
+    learned = fit_in_memory(past, spec=SPEC, region="emea", until_s=15 * 3600, learners=learners)
+    assert list(learned) == ["trees", "counts"]
+    for name, found in learned.items():
+        assert found.version == f"{name} at 1970-01-01T15:00:00Z"
         assert [model.within for model, _ in found.fitted] == ["1h"]
         assert found.bundle.models[0].trained_until_s == 15 * 3600
         assert "no label within 2h" in found.bundle.dropped["2h"]
@@ -173,4 +195,4 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
             1 - np.exp(-0.5), abs=0.1
         )
     with pytest.raises(ModelError, match="no horizon can be trained"):
-        fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learner=learner, version="walk")
+        fit_in_memory(past, spec=SPEC, region="emea", until_s=0, learners=learners)

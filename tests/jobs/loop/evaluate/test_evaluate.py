@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import json
 import re
@@ -23,6 +24,7 @@ from features.common.times import DAY_S, parse_day
 from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
+from features.spec import FeatureSpec
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -32,6 +34,11 @@ from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, we
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
+from models.learning.baselines import Recency
+from models.learning.calibration import IDENTITY
+from models.serving.bundle import Bundle, HorizonModel, RegionModels
+from models.serving.drift import Reference
+from prefetch.plan.value import hit_rate
 
 START_S = 1_772_323_200  # 2026-03-01
 FROM_S = START_S + 8 * DAY_S
@@ -200,6 +207,44 @@ def by_item(store: ScoreStore, scorer: str, at: int) -> np.ndarray:
     """Item, size and chances by horizon, in the order of items."""
     scores = store.at(scorer, at)
     return np.vstack([scores.item, scores.size_bytes, scores.probability])[:, np.argsort(scores.item)]
+
+
+@pytest.mark.parametrize("is_coded", [True, False])
+def test_rows_are_numbered_whatever_their_order_and_encoding_and_strangers_are_left_out(
+    is_coded: bool, tmp_path: Path
+) -> None:
+    store = ScoreStore(tmp_path, pa.array(["a:1", "a:2", "a:3"]))
+
+    def features(*rows: tuple[str, float | None]) -> pa.Table:
+        dids = pa.array([did for did, _ in rows], pa.string())
+        dids = dids.dictionary_encode() if is_coded else dids
+        sizes = pa.array([size for _, size in rows], pa.float64())
+        return pa.table({"did": dids, "dataset": dids, "size_bytes": sizes})
+
+    pieces = [features(("a:3", 1.0), ("b:9", 2.0), ("a:1", None)), features(), features(("a:2", 3.0))]
+    numbered = [rows.to_pydict() for rows in store.numbered(pieces)]
+    assert [rows["item"] for rows in numbered] == [[2], [], [1]]
+    assert [rows["size_bytes"] for rows in numbered] == [[1.0], [], [3.0]]
+
+
+def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_scored_is_an_error(
+    tmp_path: Path,
+) -> None:
+    store, spec = ScoreStore(tmp_path, pa.array(["a:1"])), FeatureSpec(3600, (3600, 7200), 7200, 3600)
+    past = RegionModels(Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}), (), "1")
+    horizons = [
+        HorizonModel(h, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0))
+        for h in spec.horizons_s
+    ]
+    models = dataclasses.replace(past, fitted=tuple((model, Recency()) for model in horizons))
+    none = pa.array([], pa.float32())
+    rows = pa.table({"item": none.cast(pa.int32()), "size_bytes": none, "recency_s": none})
+    store.score(rows, {"recency": models}, FROM_S)
+    scores = store.at("recency", FROM_S)
+    assert scores.horizons_s == (3600, 7200)
+    assert scores.item.size == scores.longest.size == hit_rate(scores).size == 0
+    with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
+        store.at("recency", FROM_S + 3600)
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
