@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -15,7 +14,7 @@ from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 from features.results import STEWARD
 from features.stream.state import Read, new_state
-from replay.access_context import AccessContext, check_fits
+from replay.access_context import NO_QUEUE, AccessContext, check_fits
 from replay.kernels import auto as orders
 from replay.kernels import heuristics as kinds
 from replay.kernels.accesses import Part
@@ -36,9 +35,9 @@ from replay.policies.learned import Accesses, Learned, Order, QueueFeed
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import lru
 from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
-from replay.steward.learned import LearntOrders, Sampling
-from replay.steward.steward import Steward
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, Plans
+from replay.steward.learned import Sampling
+from replay.steward.order import LearntOrders
 from replay.trace import Trace
 
 
@@ -61,27 +60,17 @@ class Replayed:
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        reader, sizes = self._context.reader.tolist(), trace.size_bytes.tolist()
-        queued = deque(zip(*(column.tolist() for column in self._context.queued), strict=True))
-        for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
-            while queued and queued[0][0] <= now_s:
-                cache.expect(*queued.popleft()[1:])
-            hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
+        reads = cache.serve(trace.size_bytes[trace.item], self._context.queued)
+        np.greater_equal(reads.had, reads.needed, out=hit)
         if self._plans is None:
             return cache.peak_bytes
-        return ServedWithPrefetch(cache.peak_bytes, cache.came.prefetched())
+        return ServedWithPrefetch(cache.peak_bytes, cache.prefetched(reads))
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
         check_fits(self._context, trace)
-        steward = Steward(self._order(capacity_bytes), capacity_bytes=capacity_bytes)
-        files = self._context.files
-        sizes: list[int] = trace.size_bytes.tolist()
-        steward.add(files.dataset, files.tier, trace.size_bytes)
-        if self._plans is None:
-            return DelayedCache(steward, sizes, capacity_bytes, self._delays)
-        start_s = int(trace.time_s[0])
-        return PlannedCache(steward, sizes, capacity_bytes, self._delays, self._plans, start_s=start_s)
+        order = self._order(capacity_bytes)
+        return DelayedCache(order, self._context, trace, capacity_bytes, self._delays, plans=self._plans)
 
 
 class InBlocks(Replayed):
@@ -102,11 +91,8 @@ class InBlocks(Replayed):
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
         asked, needed = _requests(trace, self._block_bytes)
-        had, fetched = np.empty_like(asked), np.empty_like(asked)
-        rows = (column.tolist() for column in (trace.item, trace.time_s, self._context.reader, needed))
-        for i, (file, now_s, reader, n_bytes) in enumerate(zip(*rows, strict=False)):
-            had[i] = cache.read(file, reader, now_s, n_bytes)
-            fetched[i] = cache.fetched_bytes
+        reads = cache.serve(needed, NO_QUEUE)
+        had, fetched = reads.had, reads.fetched
         on_disk = np.maximum(had, 0)
         served = np.minimum(asked, on_disk)
         is_kept = fetched >= 0
