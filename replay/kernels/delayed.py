@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.stream.state import Read
 from replay.access_context import QueuedReads
 from replay.kernels import followed as order_of
@@ -189,13 +189,13 @@ def serve(cache: Cache, order: Followed, reads: Reads, begins_s: FloatArray) -> 
     return DONE
 
 
-@bare
+@inner
 def _act(cache: Cache, order: Followed, kind: int, file: int, now_s: int) -> None:
     """What is due happens."""
     if kind == CLOSED:
         _close(cache, file)
     elif kind == LOOK:
-        look(cache, order, now_s, 0)
+        _look(cache, order, now_s, 0)
     elif kind == GOES:
         _go(cache, order, file, now_s)
     elif kind == COMES:
@@ -204,7 +204,7 @@ def _act(cache: Cache, order: Followed, kind: int, file: int, now_s: int) -> Non
         cache.sums[INFLOW] = 0
 
 
-@bare
+@inner
 def _number(begins_s: FloatArray, at_s: float, begun: int) -> int:
     """The learned order that is followed at a time, or the one that has begun if it is later; -1: none."""
     while begun + 1 < begins_s.size and begins_s[begun + 1] <= at_s:
@@ -212,7 +212,7 @@ def _number(begins_s: FloatArray, at_s: float, begun: int) -> int:
     return begun
 
 
-@bare
+@inner
 def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     """Serve read `i`, which becomes known later."""
     file, now_s, needed, delays = reads.item[i], reads.time_s[i], reads.needed[i], cache.delays
@@ -233,7 +233,7 @@ def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
         _see(cache, order, reads, i)
 
 
-@bare
+@inner
 def _see(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     """A read becomes known to the steward, and whether its file is on disk."""
     file, at_s, open_s = reads.item[i], reads.time_s[i], cache.delays.open_s
@@ -248,14 +248,14 @@ def _see(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     _look_later(cache, at_s)
 
 
-@bare
+@inner
 def _store(cache: Cache, order: Followed, file: int) -> None:
     """What a file has on disk becomes known."""
     cache.sums[KNOWN] += cache.held[file] - max(0, order_of.bytes_on_disk(file, *order))
     order_of.store(file, cache.held[file], *order)
 
 
-@bare
+@inner
 def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) -> int:
     """Bring the first `needed` bytes if there is room, or can be; the bytes that came, else -1."""
     sums, has = cache.sums, cache.held[file] != ABSENT
@@ -265,7 +265,7 @@ def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) ->
     if not cache.delays.look_s:
         if has:  # what it has on disk stays
             _open(cache, file)
-        look(cache, order, now_s, n_bytes)
+        _look(cache, order, now_s, n_bytes)
         if has:
             _close(cache, file)
     if sums[USED] + n_bytes > cache.capacity:
@@ -281,16 +281,21 @@ def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) ->
 
 
 @bare
-def prefetch(cache: Cache, order: Followed, files: IntArray, now_s: int) -> None:
-    """Begin to fetch files."""
-    for file in files:
+def carry_out(cache: Cache, order: Followed, coming: IntArray, now_s: int) -> None:
+    """A plan is there: make room for the files that it prefetches, and begin to fetch them."""
+    if cache.delays.look_s:
+        n_bytes = 0
+        for file in coming:
+            n_bytes += cache.size[file]
+        _look(cache, order, now_s, n_bytes)
+    for file in coming:
         if cache.delays.fetch_s:
             enter(cache.agenda, now_s + cache.delays.fetch_s, what(COMES, file))
         else:
             _come(cache, order, file, now_s)
 
 
-@bare
+@inner
 def _come(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     """A file that a plan prefetches comes, unless a job has brought it; it is known at once."""
     size = cache.size[file]
@@ -306,15 +311,15 @@ def _come(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     _look_later(cache, now_s)
 
 
-@bare
+@inner
 def _look_later(cache: Cache, at_s: int) -> None:
     if cache.delays.look_s and not cache.sums[IS_LOOK_DUE]:
         cache.sums[IS_LOOK_DUE] = 1
         enter(cache.agenda, at_s + cache.delays.look_s, what(LOOK, 0))
 
 
-@bare
-def look(cache: Cache, order: Followed, now_s: int, need_bytes: int) -> None:
+@inner
+def _look(cache: Cache, order: Followed, now_s: int, need_bytes: int) -> None:
     """Evict what is above the target, and not yet on its way."""
     sums = cache.sums
     sums[IS_LOOK_DUE] = 0
@@ -330,7 +335,7 @@ def look(cache: Cache, order: Followed, now_s: int, need_bytes: int) -> None:
             _go(cache, order, file, now_s)
 
 
-@bare
+@inner
 def _victims(cache: Cache, order: Followed, n_bytes: int, now_s: int) -> int:
     """Write the files that should go to `victim`, until their bytes are enough; how many."""
     first, spare, n = cache.victim, cache.spare, 0
@@ -353,7 +358,7 @@ def _victims(cache: Cache, order: Followed, n_bytes: int, now_s: int) -> int:
     return n + n_others
 
 
-@bare
+@inner
 def _go(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     """An eviction takes effect, unless the file is open."""
     cache.sums[LEAVING] -= cache.leaving[file]
@@ -363,7 +368,7 @@ def _go(cache: Cache, order: Followed, file: int, now_s: int) -> None:
         _remove(cache, order, file, now_s)
 
 
-@bare
+@inner
 def _purge(cache: Cache, order: Followed, n_bytes: int, now_s: int, read: int) -> None:
     """The cache's own purge: the longest unread files that are neither open nor `read` now.
 
@@ -378,7 +383,7 @@ def _purge(cache: Cache, order: Followed, n_bytes: int, now_s: int, read: int) -
                 _remove(cache, order, gone, now_s)
 
 
-@bare
+@inner
 def _remove(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     _end(cache, file, now_s, False)
     cache.sums[USED] -= cache.held[file]
@@ -394,7 +399,7 @@ def _remove(cache: Cache, order: Followed, file: int, now_s: int) -> None:
         cache.spare[file] = cache.opens[file] > 0
 
 
-@bare
+@inner
 def _end(cache: Cache, file: int, now_s: int, is_read: bool) -> None:
     """A file that came was read or left; only its first end counts."""
     at = cache.unread[file]
@@ -403,13 +408,13 @@ def _end(cache: Cache, file: int, now_s: int, is_read: bool) -> None:
         cache.unread[file] = -1
 
 
-@bare
+@inner
 def _open(cache: Cache, file: int) -> None:
     cache.opens[file] += 1
     cache.spare[file] = True
 
 
-@bare
+@inner
 def _close(cache: Cache, file: int) -> None:
     cache.opens[file] = max(0, cache.opens[file] - 1)
     cache.spare[file] = cache.opens[file] > 0 or cache.pinned[file]

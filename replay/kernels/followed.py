@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from features.common.arrays import Ids
-from features.common.jit import bare
+from features.common.jit import inner
 from features.stream.state import Read
 from replay.kernels import auto as by_shadows
 from replay.kernels import heuristics
@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     victim: Ids
 
 
-@bare
+@inner
 def bytes_on_disk(file: int, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None) -> int:
     """What the file has on disk, as far as the order knows; -1: it is not there."""
     n_bytes = -1
@@ -52,7 +52,7 @@ def bytes_on_disk(file: int, heuristic: Heuristic | None, learned: Learned | Non
     return n_bytes
 
 
-@bare
+@inner
 def read(
     event: Event,
     learnt: Learnt,
@@ -70,7 +70,7 @@ def read(
         by_shadows.read(auto, learnt, access, was_held)
 
 
-@bare
+@inner
 def store(
     file: int, n_bytes: int, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None
 ) -> None:
@@ -83,7 +83,7 @@ def store(
         by_shadows.stored(auto, file, n_bytes)
 
 
-@bare
+@inner
 def drop(file: int, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None) -> None:
     """A file is not on disk any more."""
     if heuristic is not None:
@@ -94,7 +94,7 @@ def drop(file: int, heuristic: Heuristic | None, learned: Learned | None, auto: 
         by_shadows.removed(auto.heuristics, auto.valued, file)
 
 
-@bare
+@inner
 def tell(
     file: int, due_s: float, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None
 ) -> None:
@@ -105,7 +105,7 @@ def tell(
         expect(auto.known, file, due_s, auto.clock[NOW_S])
 
 
-@bare
+@inner
 def victims(
     ask: Ask,
     learnt: Learnt,
@@ -126,7 +126,7 @@ def victims(
     return n
 
 
-@bare
+@inner
 def begun(is_read: bool, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None) -> int:
     """The number of the learned order that a read, or an eviction, has begun already; -1: none."""
     at = -1

@@ -119,9 +119,7 @@ class DelayedCache:
         cache.spare[:] = (cache.opens > 0) | cache.pinned
         coming = actions.prefetch[cache.held[actions.prefetch] == ABSENT].astype(np.int64)
         self._make_room(coming.size)
-        if cache.delays.look_s:
-            kernel.look(cache, self._order, now_s, int(cache.size[coming].sum()))
-        kernel.prefetch(cache, self._order, coming, now_s)
+        kernel.carry_out(cache, self._order, coming, now_s)
         enter(cache.agenda, now_s + cycle_s, what(PLAN, 0))
 
     def _make_room(self, n_coming: int) -> None:
