@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 
 # Columns of Agenda.rows.
 DUE_S, NUMBER, WHAT = range(3)
@@ -63,14 +63,14 @@ def strike(agenda: Agenda) -> None:
     _copy(rows, last, place)
 
 
-@bare
+@inner
 def _is_before(rows: IntArray, one: int, other: int) -> bool:
     if rows[one, DUE_S] != rows[other, DUE_S]:
         return bool(rows[one, DUE_S] < rows[other, DUE_S])
     return bool(rows[one, NUMBER] < rows[other, NUMBER])
 
 
-@bare
+@inner
 def _copy(rows: IntArray, source: int, target: int) -> None:
     for column in range(rows.shape[1]):
         rows[target, column] = rows[source, column]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.stream.state import Read, update
 from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
@@ -227,12 +227,12 @@ def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
     return heuristics.victims(auto.heuristics[followed], eviction.n_bytes, eviction.spare, victim)
 
 
-@bare
+@inner
 def _learns(auto: Auto) -> bool:
     return bool(auto.chooser.missing.size > N_HEURISTICS)
 
 
-@bare
+@inner
 def _rule(learnt: Learnt, order: int) -> Rule:
     rule = learnt.rule
     return Rule(rule.models, 1.0 if order == LEARNED else 0.5, rule.block)
@@ -246,7 +246,7 @@ def begin(begun: IntArray, order: int, at: int, values: Values) -> None:
         values.at_s[:] = np.nan
 
 
-@bare
+@inner
 def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     """Serve a read by the shadow of a learned order; whether it had the file."""
     shadows, n_bytes, order = auto.shadows, auto.takes[file], k - N_HEURISTICS
@@ -268,7 +268,7 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     return bool(has)
 
 
-@bare
+@inner
 def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: float) -> int:
     """Write the victims of the shadow of a learned order to LRU's `victim`; how many."""
     lru, order = auto.shadows.plain[LRU], k - N_HEURISTICS
@@ -282,7 +282,7 @@ def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: floa
     return n
 
 
-@bare
+@inner
 def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
     """See `heuristics.fill`."""
     valued, used = shadows.valued[order], shadows.used_bytes

@@ -17,7 +17,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
-from features.common.jit import bare, kernel
+from features.common.jit import bare, inner, kernel
 
 LANES = 64
 """Rows that are scored side by side."""
@@ -266,7 +266,7 @@ def fill(forest: Forest, x: Float32Array, block: Block, lane: int) -> None:
         block.planes[p, lane] = _compared(x[forest.column[p]], forest.rule[p])
 
 
-@bare
+@inner
 def _compared(value: float, rule: int) -> float:
     """What a split compares, so that missing values go where LightGBM sends them; NaN goes to the right."""
     if rule == CATEGORY:
@@ -279,7 +279,7 @@ def _compared(value: float, rule: int) -> float:
     return -np.inf if rule in (NAN_LEFT, ZERO_LEFT) else np.nan
 
 
-@bare
+@inner
 def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> None:
     """Write the sum of trees `first` … `stop` - 1 for the first `n` rows to `block.total`."""
     block.total[:n] = 0.0
@@ -294,7 +294,7 @@ def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> N
             block.total[i] += _leaf(forest, last, block.open[i], block.leaf[i])
 
 
-@bare
+@inner
 def _rule_out(forest: Forest, part: int, block: Block, n: int) -> None:
     """Write to `block.open` the leaves of a part that no split rules out for each row."""
     first, sets = forest.first_split[part], forest.first_set[part]
@@ -309,7 +309,7 @@ def _rule_out(forest: Forest, part: int, block: Block, n: int) -> None:
             block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
 
 
-@bare
+@inner
 def _leaf(forest: Forest, part: int, open_leaves: int, otherwise: float) -> float:
     """The value of a part's leftmost open leaf; if none is open `otherwise`, that of leaves to its right."""
     leftmost = open_leaves & (~open_leaves + np.uint32(1))
@@ -317,7 +317,7 @@ def _leaf(forest: Forest, part: int, open_leaves: int, otherwise: float) -> floa
     return value if open_leaves else otherwise
 
 
-@bare
+@inner
 def _is_member(forest: Forest, split: int, value: float) -> bool:
     category = np.uint32(value)
     word = min(category >> np.uint32(5), np.uint32(forest.n_words[split]))
