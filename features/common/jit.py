@@ -54,7 +54,7 @@ def bare(function: _Kernel) -> _Kernel:
 
 
 def inner(function: _Kernel) -> _Kernel:
-    """A bare kernel that only kernels call: to make it callable from Python may take most of its compilation."""
+    """A bare kernel that only kernels call: an entry for Python may take most of its compilation."""
     return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 

@@ -20,7 +20,6 @@ from replay.kernels.heuristics import LRU, Heuristic, is_held
 from replay.kernels.learned import Learned
 from replay.kernels.scored_files import Eviction, expect
 
-
 Followed = tuple[Heuristic | None, Learned | None, Auto | None]
 """The arrays of an order, and None in the two other places."""
 

@@ -162,9 +162,10 @@ class Forest(NamedTuple):
     A plane is what splits compare: the values of `column` (int32[p]) after `rule` (int8[p], see above).
     Tree t has parts first_part[t] … first_part[t + 1] - 1 of 32 leaves, its last leaves first; int32[t + 1].
     Part k has splits first_split[k] … first_split[k + 1] - 1, int32[k + 1]; splits on categories come last,
-    from first_set[k] on, int32[k]. `leaf`, float64[k, 32]: its leaves' values, from the left. A split asks whether the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of
-    categories: `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If
-    it is not, the leaves outside `right` (uint32[s]) are ruled out.
+    from first_set[k] on, int32[k]. `leaf`, float64[k, 32]: its leaves' values, from the left. A split asks
+    whether the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of categories:
+    `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If it is not,
+    the leaves outside `right` (uint32[s]) are ruled out.
     """
 
     column: Ids
@@ -327,28 +328,44 @@ def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> N
         last = forest.first_part[t + 1] - 1
         for part in range(forest.first_part[t], last + 1):
             begin, sets, end = forest.first_split[part], forest.first_set[part], forest.first_split[part + 1]
-            if n <= FEW:
-                rule_out_few(block.open, block.planes, *splits, begin, sets)
-            elif n <= SOME:
-                rule_out_some(block.open, block.planes, *splits, begin, sets)
-            else:
-                rule_out(block.open, block.planes, *splits, begin, sets)
+            _rule_out(block.open, block.planes, splits, (begin, sets), n)
             for split in range(sets, end):
                 value, right = block.planes[forest.plane[split]], forest.right[split]
-                word = forest.words[forest.first_word[split]]
-                if forest.n_words[split] > 1:
-                    for i in range(n):
-                        block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
-                elif n <= FEW:
-                    rule_out_few_others(block.open, value, word, right)
-                elif n <= SOME:
-                    rule_out_some_others(block.open, value, word, right)
-                else:
-                    rule_out_others(block.open, value, word, right)
+                if forest.n_words[split] == 1:
+                    _rule_out_others(block.open, value, forest.words[forest.first_word[split]], right, n)
+                    continue
+                for i in range(n):
+                    block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
             for i in range(n):
                 block.leaf[i] = _leaf(forest, part, block.open[i], block.leaf[i])
         for i in range(n):
             block.total[i] += block.leaf[i]
+
+
+@inner
+def _rule_out(
+    words: Words, planes: Float32Array, splits: tuple[Ids, Float32Array, Words], part: tuple[int, int], n: int
+) -> None:
+    """Write to `words` the leaves that splits on numbers leave to the first `n` rows.
+
+    Here and below there is no `Forest` to pass: it is so large that a call would take longer than its work.
+    """
+    if n <= FEW:
+        rule_out_few(words, planes, *splits, *part)
+    elif n <= SOME:
+        rule_out_some(words, planes, *splits, *part)
+    else:
+        rule_out(words, planes, *splits, *part)
+
+
+@inner
+def _rule_out_others(words: Words, value: Float32Array, members: int, rest: int, n: int) -> None:
+    if n <= FEW:
+        rule_out_few_others(words, value, members, rest)
+    elif n <= SOME:
+        rule_out_some_others(words, value, members, rest)
+    else:
+        rule_out_others(words, value, members, rest)
 
 
 @inner
