@@ -7,8 +7,8 @@ rows of a block side by side, without a branch, wherever a row is in the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -132,15 +132,14 @@ categories as bits. Arguments: words; values; members; rest.
 """
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def trailing_zeros(_typing: Any, _word: Any) -> Any:
-    """The place of the lowest bit of a word, a uint32; 32 if there is none."""
+def _zeros(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
-    def code(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        zeros = builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-        return builder.zext(zeros, ir.IntType(64))
 
-    return types.intp(types.uint32), code
+# trailing_zeros(word): the place of the lowest bit of a word, a uint32; 32 if it has none.
+trailing_zeros = cast(
+    Callable[[int], int], intrinsic(lambda _typing, _word: (types.intp(types.uint32), _zeros))
+)
 
 
 ZERO = float(np.float32(1e-35))

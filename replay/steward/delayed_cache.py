@@ -14,7 +14,7 @@ from replay.kernels.agenda import PENDING, enter
 from replay.kernels.delayed import ABSENT, CYCLE, DONE, LEARNS, PLAN, Delays, Reads, what
 from replay.planner import CacheState, Planner, peak_inflow, sure_inflow
 from replay.policies.policy import Prefetched
-from replay.steward.order import EvictionOrder, extend, larger
+from replay.steward.order import ArrayOrder, extend, larger
 from replay.trace import Trace
 
 NO_DELAY = Delays()
@@ -45,7 +45,7 @@ class DelayedCache:
 
     def __init__(
         self,
-        order: EvictionOrder,
+        order: ArrayOrder,
         context: AccessContext,
         trace: Trace,
         capacity_bytes: int,

@@ -15,14 +15,14 @@ from replay.kernels import learned as of_model
 from replay.kernels.auto import N_HEURISTICS, NAMES, NOT_SAMPLED, SHADOWS, Learnt, Room, new_auto
 from replay.kernels.chooser import FOLLOWED
 from replay.kernels.followed import Followed
-from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory
+from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory, new_heuristic
 from replay.kernels.learned import new_learned
 from replay.kernels.scored_files import N_HELD, Disk, Eviction, Known, expect, no_values
 from replay.policies.learned import Order
 from replay.steward.order import (
     FEWEST,
     MOST_BYTES,
-    EvictionOrder,
+    ArrayOrder,
     LearntOrders,
     bytes_held,
     extend,
@@ -87,7 +87,7 @@ _read_learned, _stored_learned = direct(of_model.read), direct(of_model.stored)
 _removed_learned, _victims_learned = direct(of_model.removed), direct(of_model.victims)
 
 
-class LearnedOrder(EvictionOrder):
+class LearnedOrder(ArrayOrder):
     """Value by a model of the reads to come, from the time of the first of `orders` on; LRU before."""
 
     following = "learned"
@@ -104,7 +104,10 @@ class LearnedOrder(EvictionOrder):
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
         self._history.add(dataset, tier, size_bytes)
-        make_room(self._of.lru, self._history.n_files, 0)
+        if self._of.begun[0] < 0:
+            make_room(self._of.lru, self._history.n_files, 0)
+        elif self._of.lru.queues.queue.size:  # nobody asks it any more
+            self._of = self._of._replace(lru=new_heuristic(LRU, 0, 0, 0))
         room = self._history.known.files.dataset.size
         extend(self._of.valued.n_bytes, room)
         make_room_on_disk(self._of.valued.disk, room)
@@ -172,7 +175,7 @@ class Sampling:
         return files[files.astype(np.uint64) * np.uint64(_GOLDEN) < np.uint64(self._below)]
 
 
-class AutoOrder(EvictionOrder):
+class AutoOrder(ArrayOrder):
     """Follows the heuristic or the learned order whose shadow has missed the fewest bytes."""
 
     def __init__(

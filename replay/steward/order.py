@@ -64,8 +64,7 @@ class EvictionOrder(Protocol):
     """An order of eviction that follows a cache event by event.
 
     Files and datasets are dense numbers from 0. Events come in the order in which they become known; their
-    own times may be older. `following`: the name of the order that is followed now; `learnt`: what it has
-    learned; `followed`: its arrays, which other files may enlarge.
+    own times may be older. `following`: the name of the order that is followed now.
 
     >>> order = HeuristicOrder(NAMES.index("lru"))
     >>> order.add(np.zeros(2, np.int64), np.zeros(2, np.int64), np.array([10, 20]))
@@ -75,11 +74,6 @@ class EvictionOrder(Protocol):
     >>> order.victims(5, 3.0, np.zeros(2, np.bool_))
     [0]
     """
-
-    learnt: LearntOrders
-
-    @property
-    def followed(self) -> Followed: ...
 
     @property
     def following(self) -> str: ...
@@ -129,6 +123,15 @@ class EvictionOrder(Protocol):
         """
 
 
+class ArrayOrder(EvictionOrder, Protocol):
+    """An order that kernels ask. `learnt`: what it has learned; `followed`: its arrays, until `add`."""
+
+    learnt: LearntOrders
+
+    @property
+    def followed(self) -> Followed: ...
+
+
 FEWEST = 1024
 """Files and datasets that there is room for at first; it grows by an eighth."""
 MOST_BYTES = 2**63 - 1
@@ -139,7 +142,7 @@ _victims = direct(kernel.victims)
 _Number = TypeVar("_Number", bound=np.generic)
 
 
-class HeuristicOrder(EvictionOrder):
+class HeuristicOrder(ArrayOrder):
     """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
 
     def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:

@@ -14,6 +14,7 @@ from features.common.jit import bare
 from features.results import STEWARD
 from replay.access_context import NO_QUEUE, AccessContext, check_fits
 from replay.kernels import heuristics as kinds
+from replay.kernels.delayed import Delays
 from replay.kernels.heuristics import (
     Heuristic,
     drop,
@@ -27,8 +28,8 @@ from replay.kernels.heuristics import (
 from replay.policies.learned import Accesses, Learned, Order
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import lru
-from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, Plans
+from replay.steward import ORDERS, ArrayOrder, new_order
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Plans
 from replay.trace import Trace
 
 
@@ -42,7 +43,7 @@ class Replayed:
     def __init__(
         self,
         context: AccessContext,
-        order: Callable[[int], EvictionOrder],
+        order: Callable[[int], ArrayOrder],
         delays: Delays = NO_DELAY,
         plans: Plans | None = None,
     ) -> None:
@@ -70,7 +71,7 @@ class InBlocks(Replayed):
     def __init__(
         self,
         context: AccessContext,
-        order: Callable[[int], EvictionOrder],
+        order: Callable[[int], ArrayOrder],
         delays: Delays = NO_DELAY,
         *,
         block_bytes: int,
@@ -138,7 +139,7 @@ _ALONE: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = Mappi
 """What is replayed without the delays of a cache, with the same hits."""
 
 
-def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], EvictionOrder]:
+def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], ArrayOrder]:
     n_files = context.files.dataset.size
     return lambda capacity_bytes: new_order(STEWARDS[name], capacity_bytes, learned, n_files=n_files)
 

@@ -11,12 +11,13 @@ from contexts import context_with
 from ladders import one_split
 
 from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
+from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import new_rule
 from replay.policies import POLICIES, Policy, run_policy
 from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
+from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
