@@ -277,7 +277,7 @@ def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) ->
     sums[INFLOW] += n_bytes
     heuristics.store(cache.own, file, needed)
     sums[PEAK] = max(sums[PEAK], sums[USED])
-    return n_bytes
+    return int(n_bytes)
 
 
 @bare
