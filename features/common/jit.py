@@ -53,6 +53,11 @@ def bare(function: _Kernel) -> _Kernel:
     return _compiled(function, _nrt=False)
 
 
+def inner(function: _Kernel) -> _Kernel:
+    """A bare kernel that only kernels call: an entry for Python may take most of its compilation."""
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
 def direct(function: _Kernel) -> _Kernel:
     """A kernel for calls from Python whose arguments always have the types of those of its first call.
 

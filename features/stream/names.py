@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.hashes import Words
-from features.common.jit import bare
+from features.common.jit import bare, inner
 
 _NO_TEXTS = pa.array([], pa.string())
 
@@ -224,7 +224,7 @@ def _search(names: _Texts, texts: _Texts, place: IntArray, is_there: BoolArray) 
         is_there[k] = low < n and _order(names, low, texts, k) == 0
 
 
-@bare
+@inner
 def _order(left: _Texts, i: int, right: _Texts, k: int) -> int:
     """-1 if the text `i` comes before the other's text `k`, 0 if they are equal, else 1."""
     a, b = left.starts[i], right.starts[k]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray, Ids
-from features.common.jit import bare, kernel
+from features.common.jit import bare, inner, kernel
 from features.spec import COLUMNS, DECAYS, GAPS, HALF_LIVES_S, PASS_DECAYS, PASS_HALF_LIVES_S, SHOWN_PASSES
 from features.stream.state import (
     D_DECAYED,
@@ -108,7 +108,7 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
     out[C_WEEKDAY] = now_s // DAY_S % 7
 
 
-@bare
+@inner
 def _position(of_file: FloatArray, of_dataset: FloatArray, rank: int) -> float:
     """A file's place in the dataset: in the order of first reads; those that nobody has read come later."""
     if not np.isnan(of_file[POSITION]):
@@ -116,12 +116,12 @@ def _position(of_file: FloatArray, of_dataset: FloatArray, rank: int) -> float:
     return float(of_dataset[D_FILES] + rank) if rank >= 0 else np.nan
 
 
-@bare
+@inner
 def _decayed(count: float, silence_s: float, half_life_s: float) -> float:
     return float(count * np.exp2(-silence_s / half_life_s)) if count > 0 else 0.0
 
 
-@bare
+@inner
 def _file_columns(of: FloatArray, now_s: float, out: Float32Array) -> None:
     silence_s = now_s - of[LAST]
     out[C_READS] = of[READS]
@@ -133,7 +133,7 @@ def _file_columns(of: FloatArray, now_s: float, out: Float32Array) -> None:
         out[C_GAP + k] = of[GAP + k]
 
 
-@bare
+@inner
 def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32Array) -> None:
     silence_s, since_pass_s, age_s = now_s - of[D_LAST], now_s - of[D_PASS_LAST], now_s - of[D_FIRST]
     out[C_DATASET_SILENCE] = silence_s
@@ -149,7 +149,7 @@ def _dataset_columns(of: FloatArray, n_files: float, now_s: float, out: Float32A
         out[C_PASSES_DECAYED + k] = _decayed(of[D_PASS_DECAYED + k], since_pass_s, PASS_HALF_LIVES_S[k])
 
 
-@bare
+@inner
 def _pass_columns(
     of: FloatArray, of_file: FloatArray, n_files: float, now_s: float, out: Float32Array
 ) -> None:
@@ -162,7 +162,7 @@ def _pass_columns(
     out[C_PASS_DUE] = np.nan
 
 
-@bare
+@inner
 def _progress_columns(
     passes: FloatArray, of_file: FloatArray, position: float, now_s: float, out: Float32Array
 ) -> None:
@@ -194,18 +194,18 @@ def in_pass(of: FloatArray, now_s: float) -> bool:
     return bool(of[KEY] >= 0 and now_s - of[P_LAST] <= pause_s(of[KEY]))
 
 
-@bare
+@inner
 def _comes(of: FloatArray, of_file: FloatArray, now_s: float) -> bool:
     """Whether a pass in progress has not read the file."""
     return in_pass(of, now_s) and not has_read(of_file, of[SERIAL])
 
 
-@bare
+@inner
 def _age_s(of: FloatArray, now_s: float) -> float:
     return float(max(SHORTEST_PASS_S, now_s - of[START]))
 
 
-@bare
+@inner
 def _front_due_s(of: FloatArray, position: float, now_s: float) -> float:
     """Time until a pass that reads in the dataset's order comes to the file; negative: it left it out."""
     return float((position - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))

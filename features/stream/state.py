@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.spec import DECAYS, GAPS, HALF_LIVES_S, HOUR_S, PASS_DECAYS, PASS_HALF_LIVES_S
 
 _Code = TypeVar("_Code", int, IntArray)
@@ -188,7 +188,7 @@ def forget_dataset(of_dataset: FloatArray, passes: FloatArray) -> None:
     passes[:, KEY] = -1
 
 
-@bare
+@inner
 def _note_gap(of_file: FloatArray, of_dataset: FloatArray, now_s: float) -> None:
     gap = abs(now_s - of_file[LAST])
     for k in range(GAPS - 1, 0, -1):
@@ -199,7 +199,7 @@ def _note_gap(of_file: FloatArray, of_dataset: FloatArray, now_s: float) -> None
     of_dataset[D_SHIFT] = gap if np.isnan(shift) else shift + SHIFT_WEIGHT * (gap - shift)
 
 
-@bare
+@inner
 def _count(of: FloatArray, n_reads: float, now_s: float) -> None:
     """Count reads of a file or a dataset, whose columns begin alike."""
     if not np.isnan(of[LAST]):
@@ -218,7 +218,7 @@ def _count(of: FloatArray, n_reads: float, now_s: float) -> None:
     of[READS] += n_reads
 
 
-@bare
+@inner
 def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: float) -> int:
     """The index of the pass that `reader` is in, begun now if it was not in one."""
     for k in range(PASSES):
@@ -245,7 +245,7 @@ def is_within(of: FloatArray, now_s: float) -> bool:
     return bool(now_s - of[P_LAST] <= pause and of[START] - now_s <= pause)
 
 
-@bare
+@inner
 def _begin(of_dataset: FloatArray, begun: FloatArray, reader: int, now_s: float) -> None:
     if of_dataset[D_PASSES] == 0:
         of_dataset[D_FIRST] = of_dataset[D_PASS_LAST] = now_s

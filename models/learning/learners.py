@@ -30,7 +30,6 @@ from replay.kernels.trees import (
     join_forests,
     margins,
     new_block,
-    slots,
 )
 
 if TYPE_CHECKING:
@@ -235,7 +234,7 @@ def _tree(fields: Mapping[str, str]) -> Forest:
     place, first, stop = _leaves(fields, values.size)
     n_parts = -(-values.size // PART)
     leaf = np.zeros((n_parts, PART))
-    leaf[n_parts - 1 - place // PART, slots()[place % PART]] = values
+    leaf[n_parts - 1 - place // PART, place % PART] = values
     below = [_bits(first - PART * part, stop - PART * part) for part in reversed(range(n_parts))]
     is_set = asked.rule == CATEGORY
     splits = [np.flatnonzero(bits) for bits in below]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.stream.state import Read, update
 from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
@@ -169,11 +169,11 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
     for order in auto.heuristics:
         note_read(order, file, was_held)
     if _learns(auto):
-        _begin(auto.begun, 0, learnt.at, auto.known.values)
+        begin(auto.begun, 0, learnt.at, auto.known.values)
         clock[NOW_S] = max(clock[NOW_S], access.at_s)
         known = auto.known
         update(known.state, known.files, Read(file, access.reader, 1.0, access.at_s, clock[NOW_S]))
-        _begin(auto.begun, 1, learnt.at, auto.known.values)
+        begin(auto.begun, 1, learnt.at, auto.known.values)
 
 
 @bare
@@ -183,7 +183,7 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
     for order in auto.heuristics:
         store(order, file, n_bytes)
     if _learns(auto):
-        _store_valued(auto.valued, file, n_bytes)
+        store_valued(auto.valued, file, n_bytes)
     place = auto.sample.place[file]
     if place != NOT_SAMPLED:
         for sampled in auto.shadows.plain:
@@ -219,7 +219,7 @@ def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
     """Write the victims of the order that is followed to `victim`; how many. See `heuristics.victims`."""
     followed = auto.chooser.state[FOLLOWED]
     if followed >= N_HEURISTICS:
-        _begin(auto.begun, followed - N_HEURISTICS, learnt.at, auto.known.values)
+        begin(auto.begun, followed - N_HEURISTICS, learnt.at, auto.known.values)
         if auto.begun[followed - N_HEURISTICS] >= 0:
             rule = _rule(learnt, followed)
             return choose(auto.valued.disk, auto.known, rule, eviction, victim)
@@ -227,26 +227,26 @@ def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
     return heuristics.victims(auto.heuristics[followed], eviction.n_bytes, eviction.spare, victim)
 
 
-@bare
+@inner
 def _learns(auto: Auto) -> bool:
     return bool(auto.chooser.missing.size > N_HEURISTICS)
 
 
-@bare
+@inner
 def _rule(learnt: Learnt, order: int) -> Rule:
     rule = learnt.rule
     return Rule(rule.models, 1.0 if order == LEARNED else 0.5, rule.block)
 
 
 @bare
-def _begin(begun: IntArray, order: int, at: int, values: Values) -> None:
-    """Begin the newest learned order, and forget the values by the one before."""
+def begin(begun: IntArray, order: int, at: int, values: Values) -> None:
+    """Let `order` begin the newest learned order, and forget the values by the one before."""
     if begun[order] < at:
         begun[order] = at
         values.at_s[:] = np.nan
 
 
-@bare
+@inner
 def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     """Serve a read by the shadow of a learned order; whether it had the file."""
     shadows, n_bytes, order = auto.shadows, auto.takes[file], k - N_HEURISTICS
@@ -255,20 +255,20 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     comes = not has and n_bytes <= shadows.capacity_bytes
     missing = used[order] + n_bytes - shadows.capacity_bytes
     if comes and missing > 0:
-        _begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
+        begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
         n = _shadow_victims(auto, learnt, k, missing, at_s)
         for gone in shadows.plain[LRU].victim[:n]:
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
                 remove(valued.disk, gone, valued.n_bytes[gone])
-    _begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
+    begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
     if comes:
         used[order] += n_bytes
-        _store_valued(valued, file, n_bytes)
+        store_valued(valued, file, n_bytes)
     return bool(has)
 
 
-@bare
+@inner
 def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: float) -> int:
     """Write the victims of the shadow of a learned order to LRU's `victim`; how many."""
     lru, order = auto.shadows.plain[LRU], k - N_HEURISTICS
@@ -282,7 +282,7 @@ def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: floa
     return n
 
 
-@bare
+@inner
 def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
     """See `heuristics.fill`."""
     valued, used = shadows.valued[order], shadows.used_bytes
@@ -290,11 +290,12 @@ def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
     before = valued.n_bytes[file] if has else 0
     if has or used[order] + n_bytes <= shadows.capacity_bytes:
         used[order] += n_bytes - before
-        _store_valued(valued, file, n_bytes)
+        store_valued(valued, file, n_bytes)
 
 
 @bare
-def _store_valued(valued: Valued, file: int, n_bytes: int) -> None:
+def store_valued(valued: Valued, file: int, n_bytes: int) -> None:
+    """A file has so many bytes on disk from now on."""
     if valued.disk.place[file] < 0:
         insert(valued.disk, file, n_bytes)
     valued.n_bytes[file] = n_bytes

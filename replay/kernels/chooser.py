@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.common.times import DAY_S
 
 ROUND = 1 / 16
@@ -112,7 +112,7 @@ def trust(chooser: Chooser, first: int) -> None:
     _follow(chooser, first)
 
 
-@bare
+@inner
 def _weigh(chooser: Chooser, since_s: float) -> None:
     """Leave the followed order once another one has saved enough since it is followed."""
     missing, saved, state = chooser.missing, chooser.saved, chooser.state
@@ -130,14 +130,14 @@ def _weigh(chooser: Chooser, since_s: float) -> None:
         _follow(chooser, rival)
 
 
-@bare
+@inner
 def _follow(chooser: Chooser, order: int) -> None:
     if order != chooser.state[FOLLOWED]:
         chooser.saved[:] = 0
     chooser.state[FOLLOWED] = order
 
 
-@bare
+@inner
 def _end_round(chooser: Chooser) -> None:
     now, sums, state = chooser.now, chooser.sums, chooser.state
     sums[WEIGHT] = sums[WEIGHT] * _DECAY + 1
@@ -153,7 +153,7 @@ def _end_round(chooser: Chooser) -> None:
         _follow(chooser, state[SUREST])
 
 
-@bare
+@inner
 def _surest(chooser: Chooser, followed: int) -> int:
     """Of those that are not trusted, the order that surely misses less than `followed`, or that itself."""
     missed, products, weight = chooser.missed, chooser.products, chooser.sums[WEIGHT]

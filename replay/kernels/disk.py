@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED
 from replay.trace import IndexArray, ItemArray
 
@@ -230,7 +230,7 @@ def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> i
     return outcome
 
 
-@bare
+@inner
 def _request(disk: Disk, rules: Rules, log: AccessLog, i: int) -> tuple[int, int]:
     """Bytes that access `i` asks for, and bytes that must be on the disk to serve it: whole blocks."""
     size = disk.size[log.item[i]]
@@ -240,7 +240,7 @@ def _request(disk: Disk, rules: Rules, log: AccessLog, i: int) -> tuple[int, int
     return asked, min(size, (asked + rules.block - 1) // rules.block * rules.block)
 
 
-@bare
+@inner
 def _first_read(disk: Disk, file: int, have: Count, fetched: Count) -> int:
     """Account the first read after a prefetch or an eviction by a plan; the bits that the outcome gets."""
     was_evicted = has(disk, file, EVICTED)
@@ -253,7 +253,7 @@ def _first_read(disk: Disk, file: int, have: Count, fetched: Count) -> int:
     return REFETCHED
 
 
-@bare
+@inner
 def _use(disk: Disk, log: AccessLog, i: int, file: int) -> None:
     """Make access `i` a use of its file, which from now on is on the disk."""
     if closes_at_once(log):
@@ -270,7 +270,7 @@ def _use(disk: Disk, log: AccessLog, i: int, file: int) -> None:
         disk.session[file, UNTIL] = log.close_time[rank]
 
 
-@bare
+@inner
 def _promote(disk: Disk, rules: Rules, log: AccessLog, i: int) -> None:
     """Move the file that access `i` reads to the SSD, and the least recently read files off it."""
     sums = disk.sums

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.links import (
     COUNT,
     USED,
@@ -163,7 +163,7 @@ def victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> in
     return n
 
 
-@bare
+@inner
 def _enter_fifo(order: Heuristic, file: int, n_bytes: int) -> None:
     """A new file enters the small queue; a ghost, and what comes to an empty cache, the main one."""
     queues, limits = order.queues, order.limits
@@ -175,7 +175,7 @@ def _enter_fifo(order: Heuristic, file: int, n_bytes: int) -> None:
     append(queues, MAIN if is_ghost or fills else SMALL, file, n_bytes)
 
 
-@bare
+@inner
 def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
     """Remember a file, and forget the oldest ghosts while all have more than `limit_bytes`."""
     n_bytes = queues.n_bytes[file]
@@ -186,7 +186,7 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
     append(queues, GHOSTS, file, n_bytes)
 
 
-@bare
+@inner
 def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
     """Files without enough hits from the front of the queue that has more than its share.
 
@@ -222,7 +222,7 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids)
     return n
 
 
-@bare
+@inner
 def _read_of_dataset(order: Heuristic, file: int) -> None:
     """The dataset is the newest now, and in it the file."""
     queues, ends = order.queues, order.ends[order.dataset[file]]
@@ -236,7 +236,7 @@ def _read_of_dataset(order: Heuristic, file: int) -> None:
         ends[NEWEST] = file + 1
 
 
-@bare
+@inner
 def _enter_dataset(order: Heuristic, file: int, n_bytes: int) -> None:
     """A new file is the newest of its dataset; a dataset that had none is the newest."""
     ends = order.ends[order.dataset[file]]
@@ -248,7 +248,7 @@ def _enter_dataset(order: Heuristic, file: int, n_bytes: int) -> None:
     ends[NEWEST] = file + 1
 
 
-@bare
+@inner
 def _leave_dataset(order: Heuristic, file: int) -> None:
     """Another file is the oldest or the newest of its dataset, if there is one."""
     ends, place = order.ends[order.dataset[file]], file + 1

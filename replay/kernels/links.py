@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 
 NOWHERE = 0
 """The queue of a file that is in none."""
@@ -108,19 +108,19 @@ def to_newest(queues: Queues, queue: int, first: int, last: int) -> None:
     _join(link, end, queue)
 
 
-@bare
+@inner
 def _enter(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
     queues.queue[file], queues.n_bytes[file] = queue, n_bytes
     queues.sums[queue, COUNT] += 1
     queues.sums[queue, USED] += n_bytes
 
 
-@bare
+@inner
 def _between(link: Ids, before: int, place: int, behind: int) -> None:
     _join(link, before, place)
     _join(link, place, behind)
 
 
-@bare
+@inner
 def _join(link: Ids, before: int, behind: int) -> None:
     link[before, NEWER], link[behind, OLDER] = behind, before

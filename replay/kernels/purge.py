@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.accesses import AHEAD, Part, Tally, fetch
 from replay.kernels.disk import (
     ABSENT,
@@ -102,7 +102,7 @@ def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) 
         tally.used[hour] += disk.sums[USED]
 
 
-@bare
+@inner
 def _fetch_file(disk: Disk, log: AccessLog, file: int) -> None:
     fetch(disk.latest_use, file)
     fetch(disk.size, file)
@@ -125,7 +125,7 @@ def run_checks(disk: Disk, rules: Rules, log: AccessLog, until: int) -> None:
         sums[NEXT_CHECK] += rules.interval
 
 
-@bare
+@inner
 def _purge(disk: Disk, rules: Rules, log: AccessLog, now: int) -> None:
     """One check: cold files if it is their turn, then the oldest candidates down to the low watermark."""
     sums = disk.sums
@@ -158,7 +158,7 @@ def _purge(disk: Disk, rules: Rules, log: AccessLog, now: int) -> None:
         sums[TOUCH_TAIL] = sums[SPARED_TOUCH]
 
 
-@bare
+@inner
 def _cold_before(disk: Disk, rules: Rules, now: int) -> int:
     """The time before which a file's latest use makes it cold at this check."""
     if rules.cold_age > 0 and disk.sums[CHECKS] % rules.cold_every == 0:
@@ -166,14 +166,14 @@ def _cold_before(disk: Disk, rules: Rules, now: int) -> int:
     return _LONG_AGO
 
 
-@bare
+@inner
 def _candidate(disk: Disk, log: AccessLog, file: int, used_at: int) -> Candidate:
     # Without durations, a file's latest use is when it was last asked for.
     asked_at = used_at if closes_at_once(log) else int(disk.session[file, ASKED])
     return Candidate(file, used_at, asked_at)
 
 
-@bare
+@inner
 def _judge(disk: Disk, rules: Rules, candidate: Candidate, queue: Queue, now: int) -> None:
     """Purge the candidate at the tail of `queue`, or spare it if it was asked for since the last check."""
     sums = disk.sums
@@ -190,7 +190,7 @@ def _judge(disk: Disk, rules: Rules, candidate: Candidate, queue: Queue, now: in
     remove(disk, file)
 
 
-@bare
+@inner
 def _pass_open(disk: Disk, log: AccessLog, n_passed: int) -> None:
     """Pass over the oldest open file, remembering its session if it is new to the list."""
     sums = disk.sums
@@ -201,7 +201,7 @@ def _pass_open(disk: Disk, log: AccessLog, n_passed: int) -> None:
     sums[SEEN] += disk.held[log.item[disk.still_open[n_passed]]]
 
 
-@bare
+@inner
 def _oldest_close(disk: Disk, log: AccessLog, now: int) -> int:
     """Time of the oldest close before `now` that is a resident file's latest use, or _NEVER.
 
@@ -220,7 +220,7 @@ def _oldest_close(disk: Disk, log: AccessLog, now: int) -> int:
     return _NEVER
 
 
-@bare
+@inner
 def _oldest_touch(disk: Disk, log: AccessLog) -> int:
     """Time of the oldest touch that is a resident file's latest use, or _NEVER; TOUCH_TAIL is moved to it."""
     tail = disk.sums[TOUCH_TAIL]
@@ -233,7 +233,7 @@ def _oldest_touch(disk: Disk, log: AccessLog) -> int:
     return _NEVER
 
 
-@bare
+@inner
 def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
     """Start of the oldest session open at `now`, after `n_passed` of them; or _NEVER.
 
@@ -253,7 +253,7 @@ def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
     return _NEVER
 
 
-@bare
+@inner
 def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
     """Keep in `still_open` only the sessions that are open at `now`."""
     n_open = 0
@@ -264,7 +264,7 @@ def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
     disk.sums[N_STILL_OPEN] = n_open
 
 
-@bare
+@inner
 def _is_open(disk: Disk, log: AccessLog, i: int, now: int) -> bool:
     """Whether access `i` began the present session of its file, and the file is resident."""
     file = log.item[i]
@@ -345,7 +345,7 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
     sums[N_TOUCHES] += 1
 
 
-@bare
+@inner
 def _forget_touches(disk: Disk, log: AccessLog) -> None:
     """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
     n_latest = 0

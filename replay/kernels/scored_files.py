@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import D_LAST, LAST, READS, Files, State
@@ -181,7 +181,7 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
     return float(value)
 
 
-@bare
+@inner
 def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
     """A file on disk that is not spared; -1 if there is none."""
     while disk.sums[N_HELD] > 0:
@@ -192,7 +192,7 @@ def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
     return -1
 
 
-@bare
+@inner
 def _is_fresh(known: Known, file: int, now_s: float) -> bool:
     """Whether the file's rate still holds: it was not read since, nor its dataset, and is hardly older."""
     at_s, last_s = known.values.at_s[file], known.state.file[file, LAST]
@@ -228,20 +228,20 @@ def expect(known: Known, file: int, due_s: float, now_s: float) -> None:
     values.due_s[file] = due_s
 
 
-@bare
+@inner
 def _count(values: Values, how: int) -> None:
     for k in range(values.outcomes.size):
         values.outcomes[k] *= OUTCOME_KEPT
     values.outcomes[how] += 1
 
 
-@bare
+@inner
 def _share_read(values: Values) -> float:
     """The share of expected files that were read."""
     return float((values.outcomes[READ] + 1) / (values.outcomes[READ] + values.outcomes[UNREAD] + 1))
 
 
-@bare
+@inner
 def _draw(seed: IntArray, below: int) -> int:
     """A number from 0 to `below` - 1, by xorshift: the same on every machine."""
     s = np.uint64(seed[0])

@@ -7,8 +7,8 @@ rows of a block side by side, without a branch, wherever a row is in the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,19 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
-from features.common.jit import bare, kernel
+from features.common.jit import bare, inner, kernel
 
 LANES = 64
 """Rows that are scored side by side."""
-FEW = 16
-"""Up to this many rows are scored in shorter vectors, in half the time."""
+FEW, SOME = 16, 32
+"""Up to this many rows are scored in shorter vectors, in less time."""
 
 _WORD, _FLOAT = ir.IntType(32), ir.FloatType()
 _LINE = 64
 """Bytes of a cache line: a vector that lies across two is loaded in halves, at half the speed."""
+
+PART = 32
+"""Leaves of a part of a tree: the bits of a word."""
 
 _Kind = TypeVar("_Kind", bound=np.generic)
 
@@ -74,6 +77,36 @@ def _compile_rule_out(lanes: int) -> Any:
     return rule_out
 
 
+def _compile_rule_out_others(lanes: int) -> Any:
+    @intrinsic
+    def rule_out_others(_typing: Any, words: Any, values: Any, members: Any, rest: Any) -> Any:
+        signature = types.void(words, values, members, rest)
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            words_at, values_at = (
+                builder.bitcast(context.make_array(kind)(context, builder, array).data, of.as_pointer())
+                for kind, array, of in zip(
+                    signature.args[:2], args[:2], (_vector(_WORD, lanes), _vector(_FLOAT, lanes)), strict=True
+                )
+            )
+            members, rest = (_in_all_lanes(builder, word, lanes) for word in args[2:])
+            category = builder.fptoui(builder.load(values_at, align=4), _vector(_WORD, lanes))
+            last = ir.Constant(category.type, [PART - 1] * lanes)
+            bit = builder.shl(ir.Constant(category.type, [1] * lanes), builder.and_(category, last))
+            none = ir.Constant(category.type, [0] * lanes)
+            is_member = builder.and_(
+                builder.icmp_unsigned("!=", builder.and_(members, bit), none),
+                builder.icmp_unsigned("<=", category, last),
+            )
+            before = builder.load(words_at, align=4)
+            builder.store(builder.select(is_member, before, builder.and_(before, rest)), words_at, align=4)
+            return context.get_dummy_value()
+
+        return signature, code
+
+    return rule_out_others
+
+
 def _vector(kind: Any, lanes: int) -> Any:
     return ir.VectorType(kind, lanes)
 
@@ -84,24 +117,36 @@ def _in_all_lanes(builder: Any, scalar: Any, lanes: int) -> Any:
     return builder.shuffle_vector(first, nothing, _vector(_WORD, lanes)([0] * lanes))
 
 
-rule_out, rule_out_few = _compile_rule_out(LANES), _compile_rule_out(FEW)
-"""Write to `words` the leaves, as bits, that splits `first` … `stop` - 1 leave to `LANES` rows, or to `FEW`.
+rule_out, rule_out_some, rule_out_few = (_compile_rule_out(lanes) for lanes in (LANES, SOME, FEW))
+"""Write to `words` the leaves, as bits, that splits `first` … `stop` - 1 leave to `LANES` rows, or to fewer.
 A row whose value in a split's plane is above its threshold, or NaN, keeps only the leaves of its `rest`.
 
 Arguments: words uint32[LANES]; planes float32[p, LANES]; for each split its plane, int32, its threshold,
 float32, and its rest, uint32; first; stop. All contiguous; nothing is checked.
 """
+rule_out_others, rule_out_some_others, rule_out_few_others = (
+    _compile_rule_out_others(lanes) for lanes in (LANES, SOME, FEW)
+)
+"""The same for a row whose category in `values`, float32[LANES], is not among `members`, the first `PART`
+categories as bits. Arguments: words; values; members; rest.
+"""
 
 
-PART = 32
-"""Leaves of a part of a tree: the bits of a word."""
+def _zeros(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+    return builder.zext(builder.cttz(args[0], ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
+
+
+# trailing_zeros(word): the place of the lowest bit of a word, a uint32; 32 if it has none.
+trailing_zeros = cast(
+    Callable[[int], int], intrinsic(lambda _typing, _word: (types.intp(types.uint32), _zeros))
+)
+
+
 ZERO = float(np.float32(1e-35))
 """LightGBM takes magnitudes up to this for zero (include/LightGBM/meta.h, kZeroThreshold)."""
 BEYOND = float(1 << 24)
 """A category that no set has, and that a float32 holds exactly."""
 _ALL = np.uint32(0xFFFFFFFF)
-_DE_BRUIJN, _SLOT_SHIFT = np.uint32(0x077CB531), np.uint32(27)
-"""The upper five bits of its product with a power of two tell which power it was."""
 
 # How a plane takes the missing values of its column; see `_compared`.
 NAN_IS_ZERO, NAN_LEFT, NAN_RIGHT, ZERO_LEFT, ZERO_RIGHT, CATEGORY = range(6)
@@ -116,10 +161,10 @@ class Forest(NamedTuple):
     A plane is what splits compare: the values of `column` (int32[p]) after `rule` (int8[p], see above).
     Tree t has parts first_part[t] … first_part[t + 1] - 1 of 32 leaves, its last leaves first; int32[t + 1].
     Part k has splits first_split[k] … first_split[k + 1] - 1, int32[k + 1]; splits on categories come last,
-    from first_set[k] on, int32[k]. `leaf`, float64[k, 32]: its leaves' values, at the columns of `slots`. A
-    split asks whether the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of
-    categories: `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If
-    it is not, the leaves outside `right` (uint32[s]) are ruled out.
+    from first_set[k] on, int32[k]. `leaf`, float64[k, 32]: its leaves' values, from the left. A split asks
+    whether the value in `plane` (int32[s]) is at most `threshold` (float32[s]), or is in a set of categories:
+    `n_words` (int32[s]) words of `words` (uint32) and a zero, from `first_word` (int32[s]) on. If it is not,
+    the leaves outside `right` (uint32[s]) are ruled out.
     """
 
     column: Ids
@@ -163,12 +208,6 @@ def new_block(forest: Forest) -> Block:
     """Room for rows that `forest` scores."""
     planes = aligned(forest.column.size * LANES, np.float32).reshape(-1, LANES)
     return Block(planes, aligned(LANES, np.uint32), *(aligned(LANES, np.float64) for _ in Block._fields[2:]))
-
-
-def slots() -> Ids:
-    """For each leaf of a part, from the left, its column in `Forest.leaf`: int32[PART]."""
-    bits = np.uint32(1) << np.arange(PART, dtype=np.uint32)
-    return (bits * _DE_BRUIJN >> _SLOT_SHIFT).astype(np.int32)
 
 
 def join_forests(forests: Sequence[Forest]) -> Forest:
@@ -278,7 +317,7 @@ def fill(forest: Forest, x: Float32Array, block: Block, lane: int) -> None:
         block.planes[p, lane] = _compared(x[forest.column[p]], forest.rule[p])
 
 
-@bare
+@inner
 def _compared(value: float, rule: int) -> float:
     """What a split compares, so that missing values go where LightGBM sends them; NaN goes to the right."""
     if rule == CATEGORY:
@@ -291,45 +330,63 @@ def _compared(value: float, rule: int) -> float:
     return -np.inf if rule in (NAN_LEFT, ZERO_LEFT) else np.nan
 
 
-@bare
+@inner
 def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> None:
     """Write the sum of trees `first` … `stop` - 1 for the first `n` rows to `block.total`."""
     block.total[:n] = 0.0
+    splits = forest.plane, forest.threshold, forest.right
     for t in range(first, stop):
         last = forest.first_part[t + 1] - 1
-        for part in range(forest.first_part[t], last):
-            _rule_out(forest, part, block, n)
+        for part in range(forest.first_part[t], last + 1):
+            begin, sets, end = forest.first_split[part], forest.first_set[part], forest.first_split[part + 1]
+            _rule_out(block.open, block.planes, splits, (begin, sets), n)
+            for split in range(sets, end):
+                value, right = block.planes[forest.plane[split]], forest.right[split]
+                if forest.n_words[split] == 1:
+                    _rule_out_others(block.open, value, forest.words[forest.first_word[split]], right, n)
+                    continue
+                for i in range(n):
+                    block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
             for i in range(n):
                 block.leaf[i] = _leaf(forest, part, block.open[i], block.leaf[i])
-        _rule_out(forest, last, block, n)
         for i in range(n):
-            block.total[i] += _leaf(forest, last, block.open[i], block.leaf[i])
+            block.total[i] += block.leaf[i]
 
 
-@bare
-def _rule_out(forest: Forest, part: int, block: Block, n: int) -> None:
-    """Write to `block.open` the leaves of a part that no split rules out for each row."""
-    first, sets = forest.first_split[part], forest.first_set[part]
-    splits = forest.plane, forest.threshold, forest.right
+@inner
+def _rule_out(
+    words: Words, planes: Float32Array, splits: tuple[Ids, Float32Array, Words], part: tuple[int, int], n: int
+) -> None:
+    """Write to `words` the leaves that splits on numbers leave to the first `n` rows.
+
+    Here and below there is no `Forest` to pass: it is so large that a call would take longer than its work.
+    """
     if n <= FEW:
-        rule_out_few(block.open, block.planes, *splits, first, sets)
+        rule_out_few(words, planes, *splits, *part)
+    elif n <= SOME:
+        rule_out_some(words, planes, *splits, *part)
     else:
-        rule_out(block.open, block.planes, *splits, first, sets)
-    for split in range(sets, forest.first_split[part + 1]):
-        value, right = block.planes[forest.plane[split]], forest.right[split]
-        for i in range(n):
-            block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
+        rule_out(words, planes, *splits, *part)
 
 
-@bare
+@inner
+def _rule_out_others(words: Words, value: Float32Array, members: int, rest: int, n: int) -> None:
+    if n <= FEW:
+        rule_out_few_others(words, value, members, rest)
+    elif n <= SOME:
+        rule_out_some_others(words, value, members, rest)
+    else:
+        rule_out_others(words, value, members, rest)
+
+
+@inner
 def _leaf(forest: Forest, part: int, open_leaves: int, otherwise: float) -> float:
     """The value of a part's leftmost open leaf; if none is open `otherwise`, that of leaves to its right."""
-    leftmost = open_leaves & (~open_leaves + np.uint32(1))
-    value = forest.leaf[part, (leftmost * _DE_BRUIJN & _ALL) >> _SLOT_SHIFT]
+    value = forest.leaf[part, trailing_zeros(open_leaves) & (PART - 1)]
     return value if open_leaves else otherwise
 
 
-@bare
+@inner
 def _is_member(forest: Forest, split: int, value: float) -> bool:
     category = np.uint32(value)
     word = min(category >> np.uint32(5), np.uint32(forest.n_words[split]))

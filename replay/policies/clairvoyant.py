@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.accesses import Accesses, accesses, fetch
 from replay.trace import IndexArray, Trace
 
@@ -41,19 +41,19 @@ def no_positions(n: int) -> Positions:
     return Positions(np.zeros(sum(sizes), np.int64), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
 
 
-@bare
+@inner
 def _word(position: int) -> int:
     """The word of its level that holds `position`."""
     return position >> _LOG2_WORD_BITS
 
 
-@bare
+@inner
 def _bit(position: int) -> int:
     """The word in which only the bit of `position` is set."""
     return 1 << (position & (_WORD_BITS - 1))
 
 
-@bare
+@inner
 def _highest_bit(word: int) -> int:
     """The number of the highest bit set in a `word` that is not 0."""
     highest = 0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.trace import IndexArray, Trace
 
@@ -60,19 +60,19 @@ def fill(heap: Heap, count: int) -> None:
         _sink(heap, count, 0, _entry(heap, count))
 
 
-@bare
+@inner
 def _parent(at: int) -> int:
     # A shift, not a division: the root's parent must be below 0.
     return (at - 1) >> 2
 
 
-@bare
+@inner
 def _first_child(at: int) -> int:
     """The first of up to four entries below `at`, which stand side by side."""
     return 4 * at + 1
 
 
-@bare
+@inner
 def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
     """Put `entry` in at `hole`, or below it in place of smaller ones, which move up."""
     at = hole
@@ -90,24 +90,24 @@ def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
     _put(heap, at, entry)
 
 
-@bare
+@inner
 def _less(key: float, tie: int, other_key: float, other_tie: int) -> bool:
     return key < other_key or (key == other_key and tie < other_tie)
 
 
-@bare
+@inner
 def _entry(heap: Heap, at: int) -> Entry:
     return Entry(heap.key[at], int(heap.tie[at]), int(heap.file[at]))
 
 
-@bare
+@inner
 def _move(heap: Heap, source: int, target: int) -> None:
     heap.key[target] = heap.key[source]
     heap.tie[target] = heap.tie[source]
     heap.file[target] = heap.file[source]
 
 
-@bare
+@inner
 def _put(heap: Heap, at: int, entry: Entry) -> None:
     heap.key[at], heap.tie[at], heap.file[at] = entry
 
@@ -193,7 +193,7 @@ def _run(reads: Accesses, value: Value, files: Files, heap: Heap) -> int:
     return peak
 
 
-@bare
+@inner
 def _least(heap: Heap, count: int, files: Files) -> int:
     """The file with the smallest current key."""
     while True:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from features.stream.state import Read, new_state, update
 from replay.access_context import AccessContext, QueuedReads, check_fits
 from replay.kernels.accesses import AHEAD, Part, fetch
@@ -109,7 +109,7 @@ def remember(known: Known, feed: QueueFeed, accesses: Accesses, part: Part) -> N
         _remember(known, accesses, i)
 
 
-@bare
+@inner
 def _follow_queues(known: Known, feed: QueueFeed, now_s: float) -> None:
     """Follow the entries of queues that are known by `now_s`."""
     queued, n = feed
@@ -118,7 +118,7 @@ def _follow_queues(known: Known, feed: QueueFeed, now_s: float) -> None:
         n[0] += 1
 
 
-@bare
+@inner
 def _is_served(cache: Cache, file: int) -> bool:
     """Whether the file is on disk, where it is the newest from now on."""
     is_hit = cache.disk.place[file] >= 0
@@ -127,19 +127,19 @@ def _is_served(cache: Cache, file: int) -> bool:
     return bool(is_hit)
 
 
-@bare
+@inner
 def _take_in(cache: Cache, file: int) -> None:
     insert(cache.disk, file, cache.size[file])
     append(cache.recency, ALL, file, cache.size[file])
 
 
-@bare
+@inner
 def _take_out(cache: Cache, file: int) -> None:
     remove(cache.disk, file, cache.size[file])
     leave(cache.recency, file)
 
 
-@bare
+@inner
 def _remember(known: Known, accesses: Accesses, i: int) -> None:
     now_s = float(accesses.time_s[i])
     update(known.state, known.files, Read(accesses.item[i], accesses.reader[i], 1.0, now_s, now_s))

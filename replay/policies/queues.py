@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, inner
 from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
 from replay.kernels.heuristics import GHOST_SHARE, HITS_TO_MOVE, MOST_HITS, SMALL_SHARE
 from replay.trace import IndexArray, Trace
@@ -284,13 +284,13 @@ def _s3fifo(reads: Accesses, limits: QueueBytes, queues: Queues) -> int:
     return peak
 
 
-@bare
+@inner
 def _hits(state: npt.NDArray[np.uint8], file: int) -> int:
     """Hits of a resident file in its queue."""
     return int(state[file] & MOST_HITS)
 
 
-@bare
+@inner
 def _evict_small(queues: Queues, limits: QueueBytes, size: IntArray) -> None:
     while queues.small.sums[COUNT] > 0:
         file = pop(queues.small, size)
@@ -302,7 +302,7 @@ def _evict_small(queues: Queues, limits: QueueBytes, size: IntArray) -> None:
         queues.state[file] = IN_MAIN
 
 
-@bare
+@inner
 def _evict_main(queues: Queues, size: IntArray) -> None:
     while True:
         file = pop(queues.main, size)

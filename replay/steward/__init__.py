@@ -14,10 +14,10 @@ from replay.kernels.heuristics import NAMES, Inventory
 from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward.learned import AutoOrder, LearnedOrder
-from replay.steward.order import EvictionOrder, HeuristicOrder
+from replay.steward.order import ArrayOrder, EvictionOrder, HeuristicOrder
 from replay.steward.steward import Saved, Steward
 
-__all__ = ["ORDERS", "EvictionOrder", "Saved", "Steward", "new_order"]
+__all__ = ["ORDERS", "ArrayOrder", "EvictionOrder", "Saved", "Steward", "new_order"]
 
 ORDERS = (*NAMES, "learned", "auto")
 
@@ -28,7 +28,7 @@ def new_order(
     learned: Sequence[Order] | None,
     *,
     n_files: int = 0,
-) -> EvictionOrder:
+) -> ArrayOrder:
     """The order called `name` for a cache of `capacity_bytes`.
 
     `learned`: what `learned` follows, each from its time on; `auto` goes without. `n_files`: how many files

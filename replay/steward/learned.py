@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.jit import bare, direct
-from features.stream.state import Files, Read, new_state, update
+from features.common.jit import direct
+from features.stream.state import Files, Read, new_state
 from replay.kernels import auto as kernel
-from replay.kernels.auto import (
-    N_HEURISTICS,
-    NAMES,
-    NOT_SAMPLED,
-    SHADOWS,
-    Learnt,
-    Room,
-    new_auto,
-)
+from replay.kernels import learned as of_model
+from replay.kernels.auto import N_HEURISTICS, NAMES, NOT_SAMPLED, SHADOWS, Learnt, Room, new_auto
 from replay.kernels.chooser import FOLLOWED
-from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory
-from replay.kernels.scored_files import (
-    N_HELD,
-    Disk,
-    Eviction,
-    Known,
-    Rule,
-    choose,
-    empty_disk,
-    expect,
-    insert,
-    new_rule,
-    no_values,
-    remove,
-)
-from replay.kernels.trees import no_models
+from replay.kernels.followed import Followed
+from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory, new_heuristic
+from replay.kernels.learned import new_learned
+from replay.kernels.scored_files import N_HELD, Disk, Eviction, Known, expect, no_values
 from replay.policies.learned import Order
 from replay.steward.order import (
     FEWEST,
     MOST_BYTES,
-    EvictionOrder,
-    HeuristicOrder,
+    ArrayOrder,
+    LearntOrders,
     bytes_held,
     extend,
     larger,
@@ -60,7 +39,6 @@ class AccessHistory:
 
     def __init__(self) -> None:
         self.n_files = 0
-        self._now_s = -np.inf
         files = Files(
             dataset=np.zeros(FEWEST, np.int32),
             tier=np.zeros(FEWEST, np.int32),
@@ -81,15 +59,6 @@ class AccessHistory:
     def resize(self, file: int, size_bytes: int) -> None:
         """Correct a file's size."""
         self.known.files.size_bytes[file] = size_bytes
-
-    def read(self, file: int, reader: int, at_s: float) -> None:
-        """Count a read."""
-        self._now_s = max(self._now_s, float(at_s))
-        _note(self.known, Read(file, reader, 1.0, float(at_s), self._now_s))
-
-    def expect(self, file: int, due_s: float) -> None:
-        """Known work is expected to read the file at `due_s`; NaN: not any more."""
-        _expect(self.known, file, float(due_s), self._now_s)
 
     def _make_room(self, n_datasets: int) -> None:
         """Room for the files known, and for `n_datasets`."""
@@ -113,90 +82,66 @@ class AccessHistory:
         extend(values.due_from_s, n, unscored.due_from_s)
 
 
-@bare
-def _note_read(known: Known, read: Read) -> None:
-    update(known.state, known.files, read)
+_expect = direct(expect)
+_read_learned, _stored_learned = direct(of_model.read), direct(of_model.stored)
+_removed_learned, _victims_learned = direct(of_model.removed), direct(of_model.victims)
 
 
-_note, _expect, _choose = direct(_note_read), direct(expect), direct(choose)
-_insert, _remove = direct(insert), direct(remove)
-
-
-class LearnedOrder(EvictionOrder):
+class LearnedOrder(ArrayOrder):
     """Value by a model of the reads to come, from the time of the first of `orders` on; LRU before."""
 
     following = "learned"
 
     def __init__(self, orders: Sequence[Order]) -> None:
         """`orders`: by the time at which each begins."""
-        self._orders = orders
-        self._lru: HeuristicOrder | None = HeuristicOrder(LRU)
-        self.history = AccessHistory()
-        self._disk, self._bytes = empty_disk(FEWEST), np.zeros(FEWEST, np.int64)
-        self._at = -1
-        self._rule: Rule | None = None
+        self.learnt = LearntOrders(orders)
+        self._history = AccessHistory()
+        self._of = new_learned(FEWEST, self._history.known)
+
+    @property
+    def followed(self) -> Followed:
+        return None, self._of, None
 
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        if self._lru is not None:
-            self._lru.add(dataset, tier, size_bytes)
-        self.history.add(dataset, tier, size_bytes)
+        self._history.add(dataset, tier, size_bytes)
+        if self._of.begun[0] < 0:
+            make_room(self._of.lru, self._history.n_files, 0)
+        elif self._of.lru.queues.queue.size:  # nobody asks it any more
+            self._of = self._of._replace(lru=new_heuristic(LRU, 0, 0, 0))
+        room = self._history.known.files.dataset.size
+        extend(self._of.valued.n_bytes, room)
+        make_room_on_disk(self._of.valued.disk, room)
 
     def resize(self, file: int, size_bytes: int) -> None:
-        self.history.resize(file, size_bytes)
+        self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        self._begin(at_s)
-        if self._lru is not None:
-            self._lru.read(file, reader, at_s, is_held=is_held)
-        self.history.read(file, reader, at_s)
+        access = Read(file, reader, 1.0, float(at_s), float(at_s))
+        _read_learned(self._of, self._at(at_s), access, is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        if self._lru is not None:
-            self._lru.stored(file, n_bytes, at_s)
-        self._make_room()
-        if self._disk.place[file] < 0:
-            _insert(self._disk, file, n_bytes)
-        self._bytes[file] = n_bytes
+        _stored_learned(self._of, file, n_bytes)
 
     def removed(self, file: int) -> None:
-        if self._lru is not None:
-            self._lru.removed(file)
-        if self._holds(file):
-            _remove(self._disk, file, self._bytes[file])
+        _removed_learned(self._of, file)
 
     def expect(self, file: int, due_s: float) -> None:
-        self.history.expect(file, due_s)
+        _expect(self._of.known, file, float(due_s), float(self._of.clock[0]))
 
     def bytes_on_disk(self, file: int) -> int | None:
-        return int(self._bytes[file]) if self._holds(file) else None
+        valued = self._of.valued
+        return int(valued.n_bytes[file]) if valued.disk.place[file] >= 0 else None
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
-        rule = self._begin(now_s)
-        if rule is None:
-            assert self._lru is not None
-            return self._lru.victims(n_bytes, now_s, spare)
-        victim = np.empty(self._disk.sums[N_HELD], np.int32)
-        eviction = Eviction(min(n_bytes, MOST_BYTES), float(now_s), self._bytes, spare)
-        n = _choose(self._disk, self.history.known, rule, eviction, victim)
+        valued = self._of.valued
+        victim = np.empty(valued.disk.sums[N_HELD], np.int32)
+        eviction = Eviction(min(n_bytes, MOST_BYTES), float(now_s), valued.n_bytes, spare)
+        n = _victims_learned(self._of, self._at(now_s), eviction, victim)
         files: list[int] = victim[:n].tolist()
         return files
 
-    def _begin(self, now_s: float) -> Rule | None:
-        """Begin the order of `now_s`, without values of the one before; its rule, None before the first."""
-        while self._at + 1 < len(self._orders) and self._orders[self._at + 1].from_s <= now_s:
-            self._at += 1
-            self._lru, order = None, self._orders[self._at]
-            self._rule = new_rule(order.models)
-            self.history.known.values.at_s[:] = np.nan
-        return self._rule
-
-    def _holds(self, file: int) -> bool:
-        return file < self._disk.place.size and bool(self._disk.place[file] >= 0)
-
-    def _make_room(self) -> None:
-        room = self.history.known.files.dataset.size
-        extend(self._bytes, room)
-        make_room_on_disk(self._disk, room)
+    def _at(self, now_s: float) -> Learnt:
+        return self.learnt.at(now_s, int(self._of.begun[0]))
 
 
 def make_room_on_disk(disk: Disk, n_files: int) -> None:
@@ -230,33 +175,7 @@ class Sampling:
         return files[files.astype(np.uint64) * np.uint64(_GOLDEN) < np.uint64(self._below)]
 
 
-class LearntOrders:
-    """What was learned, by the time from which on it is followed."""
-
-    def __init__(self, orders: Sequence[Order]) -> None:
-        self._orders, self._from_s = orders, [order.from_s for order in orders]
-        self._known: dict[int, Learnt] = {}
-
-    def at(self, now_s: float, begun: int = -1) -> Learnt:
-        """What is followed at a time, or what has `begun` if that is later."""
-        return self.number(max(begun, bisect_right(self._from_s, now_s) - 1))
-
-    def parts(self, inventory: Inventory, begun: int) -> Iterator[tuple[Learnt, slice]]:
-        """What is followed at the time of each file, with the files for which it is the same."""
-        at = np.maximum(begun, np.searchsorted(self._from_s, inventory.at_s, side="right") - 1)
-        ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
-        for first, end in pairwise(ends):
-            yield self.number(int(at[first])), slice(first, end)
-
-    def number(self, at: int) -> Learnt:
-        """One of the orders; -1: none."""
-        if at not in self._known:
-            models = self._orders[at].models if at >= 0 else no_models()
-            self._known[at] = Learnt(at, new_rule(models))
-        return self._known[at]
-
-
-class AutoOrder(EvictionOrder):
+class AutoOrder(ArrayOrder):
     """Follows the heuristic or the learned order whose shadow has missed the fewest bytes."""
 
     def __init__(
@@ -266,7 +185,7 @@ class AutoOrder(EvictionOrder):
         n_files: int,
     ) -> None:
         """`learned`: None for a choice among heuristics; `n_files`: how many will be known, 0: a few."""
-        self._sampling, self._learnt = Sampling(n_files), LearntOrders(learned or ())
+        self._sampling, self.learnt = Sampling(n_files), LearntOrders(learned or ())
         self._history = AccessHistory()
         self._n_files = self._n_sampled = 0
         self._learns = bool(learned)
@@ -278,6 +197,10 @@ class AutoOrder(EvictionOrder):
             learns=self._learns,
             proven_from_s=learned[0].from_s if learned else math.inf,
         )
+
+    @property
+    def followed(self) -> Followed:
+        return None, None, self._of
 
     @property
     def following(self) -> str:
@@ -303,7 +226,7 @@ class AutoOrder(EvictionOrder):
             self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        learnt = self._learnt.at(at_s, int(self._of.begun[SHADOWS]))
+        learnt = self.learnt.at(at_s, int(self._of.begun[SHADOWS]))
         _read(self._of, learnt, Read(file, reader, 1.0, float(at_s), float(at_s)), is_held)
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
@@ -311,7 +234,7 @@ class AutoOrder(EvictionOrder):
 
     def take_inventory(self, inventory: Inventory) -> IntArray:
         before = np.empty(inventory.file.size, np.int64)
-        for learnt, part in self._learnt.parts(inventory, int(self._of.begun[SHADOWS])):
+        for learnt, part in self.learnt.parts(inventory, int(self._of.begun[SHADOWS])):
             _take(self._of, learnt, inventory.part(part), before[part])
         return before
 
@@ -333,7 +256,7 @@ class AutoOrder(EvictionOrder):
         victim = room_for_victims(of.heuristics[LRU])
         least = max(0, min(n_bytes, MOST_BYTES))
         eviction = Eviction(least, float(now_s), of.valued.n_bytes, spare)
-        n = _victims(of, self._learnt.at(now_s, begun), eviction, victim)
+        n = _victims(of, self.learnt.at(now_s, begun), eviction, victim)
         files: list[int] = victim[:n].tolist()
         return files
 

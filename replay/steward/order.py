@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -13,6 +15,8 @@ import numpy.typing as npt
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import direct
 from replay.kernels import heuristics as kernel
+from replay.kernels.auto import Learnt
+from replay.kernels.followed import Followed
 from replay.kernels.heuristics import (
     DATASET_LRU,
     GHOSTS,
@@ -24,6 +28,36 @@ from replay.kernels.heuristics import (
     new_heuristic,
 )
 from replay.kernels.links import COUNT, ENDS
+from replay.kernels.scored_files import new_rule
+from replay.kernels.trees import no_models
+from replay.policies.learned import Order
+
+
+class LearntOrders:
+    """What was learned, by the time from which on it is followed."""
+
+    def __init__(self, orders: Sequence[Order]) -> None:
+        self._orders = orders
+        self.begins_s = np.array([order.from_s for order in orders], np.float64)
+        self._known: dict[int, Learnt] = {}
+
+    def at(self, now_s: float, begun: int = -1) -> Learnt:
+        """What is followed at a time, or what has `begun` if that is later."""
+        return self.number(max(begun, int(self.begins_s.searchsorted(now_s, side="right")) - 1))
+
+    def parts(self, inventory: Inventory, begun: int) -> Iterator[tuple[Learnt, slice]]:
+        """What is followed at the time of each file, with the files for which it is the same."""
+        at = np.maximum(begun, self.begins_s.searchsorted(inventory.at_s, side="right") - 1)
+        ends = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), at.size]
+        for first, end in pairwise(ends):
+            yield self.number(int(at[first])), slice(first, end)
+
+    def number(self, at: int) -> Learnt:
+        """One of the orders; -1: none."""
+        if at not in self._known:
+            models = self._orders[at].models if at >= 0 else no_models()
+            self._known[at] = Learnt(at, new_rule(models))
+        return self._known[at]
 
 
 class EvictionOrder(Protocol):
@@ -89,6 +123,15 @@ class EvictionOrder(Protocol):
         """
 
 
+class ArrayOrder(EvictionOrder, Protocol):
+    """An order that kernels ask. `learnt`: what it has learned; `followed`: its arrays, until `add`."""
+
+    learnt: LearntOrders
+
+    @property
+    def followed(self) -> Followed: ...
+
+
 FEWEST = 1024
 """Files and datasets that there is room for at first; it grows by an eighth."""
 MOST_BYTES = 2**63 - 1
@@ -99,13 +142,18 @@ _victims = direct(kernel.victims)
 _Number = TypeVar("_Number", bound=np.generic)
 
 
-class HeuristicOrder(EvictionOrder):
+class HeuristicOrder(ArrayOrder):
     """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
 
     def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
         """`n_files`: known from the beginning, which dataset-LRU does not allow."""
+        self.learnt = LearntOrders(())
         self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
         self._n_files = n_files
+
+    @property
+    def followed(self) -> Followed:
+        return self._of, None, None
 
     @property
     def following(self) -> str:

@@ -1,11 +1,9 @@
-"""The policies that drive a steward through a trace, by name; a kernel and a loop give the same hits."""
+"""The policies that drive a steward through a trace, by name."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,14 +12,10 @@ import numpy as np
 from features.common.arrays import BoolArray, Ids, IntArray
 from features.common.jit import bare
 from features.results import STEWARD
-from features.stream.state import Read, new_state
-from replay.access_context import AccessContext, check_fits
-from replay.kernels import auto as orders
+from replay.access_context import NO_QUEUE, AccessContext, check_fits
 from replay.kernels import heuristics as kinds
-from replay.kernels.accesses import Part
-from replay.kernels.auto import NOW_S, Auto, Learnt, Room, new_auto
+from replay.kernels.delayed import Delays
 from replay.kernels.heuristics import (
-    LRU,
     Heuristic,
     drop,
     is_held,
@@ -31,14 +25,11 @@ from replay.kernels.heuristics import (
     used_bytes,
     victims,
 )
-from replay.kernels.scored_files import Eviction, Known, expect, no_values
-from replay.policies.learned import Accesses, Learned, Order, QueueFeed
+from replay.policies.learned import Accesses, Learned, Order
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import lru
-from replay.steward import ORDERS, EvictionOrder, new_order
-from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Delays, PlannedCache, Plans
-from replay.steward.learned import LearntOrders, Sampling
-from replay.steward.steward import Steward
+from replay.steward import ORDERS, ArrayOrder, new_order
+from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Plans
 from replay.trace import Trace
 
 
@@ -52,7 +43,7 @@ class Replayed:
     def __init__(
         self,
         context: AccessContext,
-        order: Callable[[int], EvictionOrder],
+        order: Callable[[int], ArrayOrder],
         delays: Delays = NO_DELAY,
         plans: Plans | None = None,
     ) -> None:
@@ -61,27 +52,17 @@ class Replayed:
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        reader, sizes = self._context.reader.tolist(), trace.size_bytes.tolist()
-        queued = deque(zip(*(column.tolist() for column in self._context.queued), strict=True))
-        for i, (file, now_s) in enumerate(zip(trace.item.tolist(), trace.time_s.tolist(), strict=True)):
-            while queued and queued[0][0] <= now_s:
-                cache.expect(*queued.popleft()[1:])
-            hit[i] = cache.read(file, reader[i], now_s, sizes[file]) >= sizes[file]
+        reads = cache.serve(trace.size_bytes[trace.item], self._context.queued)
+        np.greater_equal(reads.had, reads.needed, out=hit)
         if self._plans is None:
             return cache.peak_bytes
-        return ServedWithPrefetch(cache.peak_bytes, cache.came.prefetched())
+        return ServedWithPrefetch(cache.peak_bytes, cache.prefetched(reads))
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
         check_fits(self._context, trace)
-        steward = Steward(self._order(capacity_bytes), capacity_bytes=capacity_bytes)
-        files = self._context.files
-        sizes: list[int] = trace.size_bytes.tolist()
-        steward.add(files.dataset, files.tier, trace.size_bytes)
-        if self._plans is None:
-            return DelayedCache(steward, sizes, capacity_bytes, self._delays)
-        start_s = int(trace.time_s[0])
-        return PlannedCache(steward, sizes, capacity_bytes, self._delays, self._plans, start_s=start_s)
+        order = self._order(capacity_bytes)
+        return DelayedCache(order, self._context, trace, capacity_bytes, self._delays, plans=self._plans)
 
 
 class InBlocks(Replayed):
@@ -90,7 +71,7 @@ class InBlocks(Replayed):
     def __init__(
         self,
         context: AccessContext,
-        order: Callable[[int], EvictionOrder],
+        order: Callable[[int], ArrayOrder],
         delays: Delays = NO_DELAY,
         *,
         block_bytes: int,
@@ -102,11 +83,8 @@ class InBlocks(Replayed):
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
         asked, needed = _requests(trace, self._block_bytes)
-        had, fetched = np.empty_like(asked), np.empty_like(asked)
-        rows = (column.tolist() for column in (trace.item, trace.time_s, self._context.reader, needed))
-        for i, (file, now_s, reader, n_bytes) in enumerate(zip(*rows, strict=False)):
-            had[i] = cache.read(file, reader, now_s, n_bytes)
-            fetched[i] = cache.fetched_bytes
+        reads = cache.serve(needed, NO_QUEUE)
+        had, fetched = reads.had, reads.fetched
         on_disk = np.maximum(had, 0)
         served = np.minimum(asked, on_disk)
         is_kept = fetched >= 0
@@ -139,31 +117,29 @@ def steward_policy(
 ) -> Policy | PartPolicy:
     """The policy `name` of `STEWARDS` on the accesses of `context`.
 
-    `learned`: the orders it may follow, by the time at which each begins; without any, `steward` is LRU in
-    the kernel and an error in the loop. Without delays and plans, a kernel replays. A loop replays all else,
-    access by access; where both can, their hits are equal. `block_bytes`: files are
-    fetched by it as far as they are read; what queues say is not heeded then.
-    Calls raise ConfigError, InputError.
+    `learned`: the orders it may follow, by the time at which each begins; without any, `steward` is LRU if
+    there are neither delays, plans nor blocks, else an error. `block_bytes`: files are fetched by it as far
+    as they are read; what queues say is not heeded then. Calls raise ConfigError, InputError.
     """
     if block_bytes is not None:
         return InBlocks(context, _order(name, context, learned), delays, block_bytes=block_bytes)
-    if delays == NO_DELAY and plans is None and name in _KERNELS:
-        return _KERNELS[name](context, learned)
+    if delays == NO_DELAY and plans is None and name in _ALONE:
+        return _ALONE[name](context, learned)
     return Replayed(context, _order(name, context, learned), delays, plans)
 
 
-_KERNELS: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = MappingProxyType(
+_ALONE: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = MappingProxyType(
     {
         STEWARD: Learned,
         f"{STEWARD}-lru": lambda *_: lru,
         f"{STEWARD}-s3fifo": lambda context, _: partial(serve_by, kinds.S3FIFO, context),
         DATASET_LRU: lambda context, _: partial(serve_by, kinds.DATASET_LRU, context),
-        AUTO: lambda context, learned: partial(serve_auto, learned, context),
     }
 )
+"""What is replayed without the delays of a cache, with the same hits."""
 
 
-def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], EvictionOrder]:
+def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Callable[[int], ArrayOrder]:
     n_files = context.files.dataset.size
     return lambda capacity_bytes: new_order(STEWARDS[name], capacity_bytes, learned, n_files=n_files)
 
@@ -194,23 +170,6 @@ def serve_by(kind: int, context: AccessContext, trace: Trace, capacity_bytes: in
     return int(serving.peak[0])
 
 
-def serve_auto(
-    learned: Sequence[Order], context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray
-) -> int:
-    """Replay the order that misses the fewest bytes, marking hits; the peak usage in bytes.
-
-    `learned`: by the time at which each begins; nothing: the choice is among heuristics. Raises InputError.
-    """
-    check_fits(context, trace)
-    serving, learnt = _serving(context, trace, capacity_bytes, hit), LearntOrders(learned)
-    auto = _auto(learned, context, trace, capacity_bytes)
-    feed = QueueFeed(context.queued, np.zeros(1, np.int64))
-    begins = np.searchsorted(trace.time_s, [order.from_s for order in learned]).tolist()
-    for at, (start, stop) in enumerate(pairwise([0, *begins, trace.n_accesses]), start=-1):
-        _serve_auto(auto, learnt.number(at), feed, serving, Part(start, stop))
-    return int(serving.peak[0])
-
-
 def _serving(context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray) -> Serving:
     return Serving(
         Accesses(trace.time_s, trace.item, context.reader),
@@ -221,27 +180,6 @@ def _serving(context: AccessContext, trace: Trace, capacity_bytes: int, hit: Boo
         np.empty(trace.n_items, np.int32),
         np.zeros(0, np.bool_),
     )
-
-
-def _auto(learned: Sequence[Order], context: AccessContext, trace: Trace, capacity_bytes: int) -> Auto:
-    """An empty cache that knows all files."""
-    sampling, n_files = Sampling(trace.n_items), trace.n_items if learned else 0
-    sample = sampling.of(trace.n_items)
-    known = Known(new_state(n_files, context.n_datasets), context.files, no_values(n_files))
-    auto = new_auto(
-        capacity_bytes,
-        sampling.share,
-        Room(trace.n_items, sample.size, context.n_datasets),
-        known,
-        learns=bool(learned),
-        proven_from_s=learned[0].from_s if learned else np.inf,
-    )
-    dataset = context.files.dataset
-    auto.takes[:] = trace.size_bytes
-    auto.sample.file[:], auto.sample.place[sample] = sample, np.arange(sample.size)
-    auto.heuristics[kinds.DATASET_LRU].dataset[:] = dataset
-    auto.shadows.plain[kinds.DATASET_LRU].order.dataset[:] = dataset[sample]
-    return auto
 
 
 @bare
@@ -261,34 +199,3 @@ def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
         if fits:
             store(order, file, size)
             serving.peak[0] = max(serving.peak[0], used_bytes(order))
-
-
-@bare
-def _serve_auto(auto: Auto, learnt: Learnt, feed: QueueFeed, serving: Serving, part: Part) -> None:
-    accesses, victim, lru = serving.accesses, serving.victim, auto.heuristics[LRU]
-    for i in range(part.start, part.stop):
-        file, now_s = accesses.item[i], float(accesses.time_s[i])
-        _follow_queues(auto, feed, now_s)
-        size, was_held = serving.size[file], is_held(lru, file)
-        fits = size <= serving.capacity
-        if was_held:
-            serving.hit[i] = True
-        elif fits:
-            missing = used_bytes(lru) + size - serving.capacity
-            eviction = Eviction(missing, now_s, auto.valued.n_bytes, serving.nothing)
-            for gone in victim[: orders.victims(auto, learnt, eviction, victim)]:
-                orders.removed(auto.heuristics, auto.valued, gone)
-        orders.read(auto, learnt, Read(file, accesses.reader[i], 1.0, now_s, now_s), was_held)
-        if fits:
-            orders.stored(auto, file, size)
-            serving.peak[0] = max(serving.peak[0], used_bytes(lru))
-
-
-@bare
-def _follow_queues(auto: Auto, feed: QueueFeed, now_s: float) -> None:
-    """Follow the entries of queues that are known by `now_s`, if the order learns."""
-    queued, n = feed
-    while n[0] < queued.at_s.size and queued.at_s[n[0]] <= now_s:
-        if auto.known.values.due_s.size:
-            expect(auto.known, queued.file[n[0]], queued.due_s[n[0]], auto.clock[NOW_S])
-        n[0] += 1

@@ -15,7 +15,6 @@ from replay.kernels.trees import (
     hit_rates,
     join_models,
     new_block,
-    slots,
 )
 
 DAY_S = 86400.0
@@ -24,7 +23,7 @@ DAY_S = 86400.0
 def one_split(column: str, threshold: float, low: float, high: float) -> HorizonModels:
     """A ladder of one tree for a day: `low` up to the threshold, `high` above."""
     leaf = np.zeros((1, PART))
-    leaf[0, slots()[:2]] = low, high
+    leaf[0, :2] = low, high
     forest = Forest(
         column=np.array([COLUMNS.index(column)], np.int32),
         rule=np.array([NAN_RIGHT], np.int8),

@@ -40,7 +40,7 @@ from replay.policies import run_policy
 from replay.policies.learned import Order
 from replay.read import LoadedTrace
 from replay.result import Result
-from replay.steward import EvictionOrder, new_order
+from replay.steward import ArrayOrder, new_order
 from replay.steward.policies import Replayed
 from replay.trace import Trace
 from replay.workload import generate
@@ -201,7 +201,7 @@ def replay(trace: Trace, marks: Marks, order: str, held_bytes: int, learned: Seq
     """The reads through a cache whose steward follows `order` and holds up to `held_bytes` at each read."""
     context = context_of(LoadedTrace(trace, pa.table({}), ()))
 
-    def live(_held_bytes: int) -> EvictionOrder:
+    def live(_held_bytes: int) -> ArrayOrder:
         return new_order(order, marks.high_bytes, learned)  # as a live cache's steward makes it
 
     return run_policy(order, trace, held_bytes, policy=Replayed(context, live))

@@ -42,19 +42,20 @@ class Reads(HeuristicOrder):
 
 
 class FakeDisk:
-    """Every file is there with a block, unless `has` knows better."""
+    """Every file is there with a block, unless `has` knows better; it cannot say how much of `unknown`."""
 
     def __init__(self) -> None:
         self.has: dict[str, int] = {}
+        self.unknown: set[str] = set()
         self.shows_open: bool | None = True
         self.n_looks = 0
 
     def size_bytes(self, name: str, reported: int) -> int | None:
         return BLOCK if self.has.get(name, 1) else None
 
-    def bytes_on_disk(self, file: int, name: str) -> int:
+    def bytes_on_disk(self, file: int, name: str) -> int | None:
         self.n_looks += 1
-        return self.has.get(name, BLOCK)
+        return None if name in self.unknown else self.has.get(name, BLOCK)
 
     def is_open(self, name: str) -> bool | None:
         return self.shows_open
@@ -226,6 +227,20 @@ def test_only_the_disk_says_what_is_there_and_how_large_it_is() -> None:
     world.disk.has["/a"] = 7
     world.reports("/a", T + 3, T + 4, size=2**62)
     assert world.steward.bytes_on_disk(0) == world.steward.used_bytes == 7
+
+
+def test_a_file_whose_bytes_are_unknown_stays_as_it_was_known() -> None:
+    world = World()
+    world.disk.unknown = {"/a"}
+    world.reports("/a", T, T + 10)
+    assert world.steward.bytes_on_disk(0) is None and not world.follower.looked_since(
+        np.zeros(1, int), T + 11
+    )
+    world.disk.unknown = set()
+    world.reports("/a", T + 20, T + 30)
+    world.disk.unknown, world.disk.has = {"/a"}, {"/a": 0}
+    world.reports("/a", T + 40, T + 50)
+    assert world.steward.bytes_on_disk(0) == BLOCK
 
 
 def test_a_flood_of_closes_looks_at_a_file_once_per_step() -> None:

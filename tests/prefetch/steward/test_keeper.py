@@ -321,6 +321,45 @@ def test_after_a_purge_of_its_own_a_new_inventory_comes_before_further_evictions
         assert (keeper.figures().evicted_files, len(world.held(names))) == (0, 11)
 
 
+def test_files_that_had_gone_in_a_row_are_a_purge_also_where_no_spot_shows_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight files went, and four had to go: without an inventory, the other four are taken for held."""
+    monkeypatch.setattr("prefetch.steward.watch.Watch.spot_check", lambda *_: True)
+    names = world.files("g", 19)
+    for name in names:
+        world.read(name, 0.0)
+    world.journal_fault = "wait"
+    with world.steward() as keeper:
+        world.until(keeper, lambda: keeper.figures().used_bytes == 19 * SIZE)
+        for name in names[:8]:
+            world.target.evict(name, timeout_s=10)
+        world.journal_fault = ""
+        world.until(keeper, lambda: keeper.figures().held_files == 11, within_s=15)
+        assert keeper.figures().evicted_files == 0
+
+
+def test_nothing_goes_for_what_is_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that takes its time has two files too many: looks in the meantime find no others."""
+    evict, ends, asked = world.target.evict, threading.Event(), list[str]()
+
+    def slow(name: str, *, timeout_s: float) -> None:
+        asked.append(name)
+        ends.wait(20)
+        evict(name, timeout_s=timeout_s)
+
+    monkeypatch.setattr(world.target, "evict", slow)
+    for name in world.files("u", 17):
+        world.read(name, 0.0)
+    with world.steward() as keeper:
+        world.until(keeper, lambda: len(asked) == 2)
+        for _ in range(5):
+            keeper.step(0.1)
+        assert len(asked) == 2
+        ends.set()
+        world.until(keeper, lambda: keeper.figures().held_files == 15)
+
+
 def test_a_cache_that_refuses_is_left_alone_for_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,12 +16,13 @@ from pair_oracle import Wishes, brute_pair
 
 from replay.access_context import AccessContext
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
+from replay.kernels.delayed import Delays
 from replay.planner import Actions, CacheState
 from replay.policies import run_policy
 from replay.policies.learned import Order
 from replay.result import Result
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays, Plans
+from replay.steward.delayed_cache import NO_DELAY, XCACHE, Plans
 from replay.steward.policies import Replayed
 from replay.trace import Trace
 

@@ -6,16 +6,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+from beside_oracle import hits_beside
 from contexts import context_with
 from ladders import one_split
 
 from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
+from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import new_rule
 from replay.policies import POLICIES, Policy, run_policy
 from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE, Delays
+from replay.steward.delayed_cache import NO_DELAY, XCACHE
 from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
@@ -134,7 +136,7 @@ def test_delays_cost_little_and_never_room(name: str) -> None:
 def test_a_file_that_was_never_read_goes_by_its_rate(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file that a plan brought, the learned order knows no age: its chances alone say when it goes."""
     rule = lambda ladder: new_rule(ladder)._replace(share=share)  # noqa: E731
-    monkeypatch.setattr("replay.steward.learned.new_rule", rule)
+    monkeypatch.setattr("replay.steward.order.new_rule", rule)
     for chance, goes in ((-30.0, True), (30.0, False)):
         ladder = one_split("n_reads", 0.5, chance, -9.0)
         order = new_order("learned", 1000, [Order(0.0, ladder)])
@@ -260,37 +262,25 @@ def whole(policy: Policy | PartPolicy) -> Policy:
     return policy
 
 
-KERNELS = list(STEWARDS)
+ODD = Delays(seen_s=400, look_s=150, headroom=0.03, effect_s=70, open_s=200)
+"""Files are closed before their reads are known, and evictions take effect after the next look."""
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("seed", range(3))
-def test_what_a_kernel_replays_has_the_hits_of_the_loop(
-    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", STEWARDS)
+@pytest.mark.parametrize("delays", [NO_DELAY, XCACHE, ODD, Delays(seen_s=900, open_s=600)])
+def test_a_replay_has_the_hits_of_a_live_steward(
+    name: str, delays: Delays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was learned is followed from its time on; shadows: half of the files."""
+    """What was learned is followed from its time on; shadows: half of the files. The last trace has none."""
     monkeypatch.setattr("replay.steward.learned.MOST_SAMPLED", 150)
-    trace, context = queued(seed)
-    orders = [
-        Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0)),
-        Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0)),
-    ]
-    for capacity in (0, 700, 5000, 30_000):
-        kernel = whole(steward_policy(name, context, orders))
-        assert not isinstance(kernel, Replayed)
-        expected = replayed(context, STEWARDS[name], orders=orders)
-        assert np.array_equal(hits(trace, kernel, capacity), hits(trace, expected, capacity))
-
-
-@pytest.mark.parametrize("name", ["steward-lru", "steward-auto"])
-def test_without_what_was_learned_a_kernel_has_the_hits_of_the_loop(name: str) -> None:
-    trace, context = world(1)
-    kernel = whole(steward_policy(name, context))
-    expected = hits(trace, replayed(context, STEWARDS[name]), CAPACITY)
-    assert np.array_equal(hits(trace, kernel, CAPACITY), expected)
-
-
-def test_delays_and_blocks_take_the_loop() -> None:
-    _, context = world(3)
-    assert isinstance(steward_policy("steward", context, delays=XCACHE), Replayed)
-    assert isinstance(steward_policy("steward-lru", context, block_bytes=10), InBlocks)
+    for seed, capacity in enumerate((0, 700, 5000, 30_000)):
+        trace, context = queued(seed)
+        orders = [
+            Order(float(trace.time_s[500]), one_split("n_reads", 3.0, -2.0, 1.0)),
+            Order(float(trace.time_s[1700]), one_split("dataset_recency_s", 900.0, 2.0, -1.0)),
+        ]
+        if seed == 3 and name != "steward":
+            orders.clear()
+        found = hits(trace, whole(steward_policy(name, context, orders, delays=delays)), capacity)
+        live = new_order(STEWARDS[name], capacity, orders, n_files=trace.n_items)
+        assert found.tolist() == list(hits_beside(live, trace, context, capacity, delays))
