@@ -67,7 +67,8 @@ def _sent_again(stopping: Stopping) -> Iterator[None]:
 
     def send_again(unraisable: sys.UnraisableHookArgs) -> None:
         if main is None or not issubclass(unraisable.exc_type, Stopped):
-            return report(unraisable)
+            report(unraisable)
+            return
         stopping.raise_again()
         timers.append(threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGTERM)))
         timers[-1].start()

@@ -144,13 +144,17 @@ class KnownWork:
         """
         after_s = np.array(horizons_s)[:, None] - self.wait_s[None, :]
         late_s = np.zeros(self.item.size) if self.late_s is None else self.late_s
-        read = -np.expm1(np.log(0.5) * np.maximum(after_s, 0) / np.maximum(HALF_READ_S, late_s / 2))
+        read: FloatArray = -np.expm1(
+            np.log(0.5) * np.maximum(after_s, 0) / np.maximum(HALF_READ_S, late_s / 2)
+        )
         return read if self.certainty is None else self.certainty * read
 
-    def take(self, mask: BoolArray) -> KnownWork:
-        """The files where `mask`."""
-        columns = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return KnownWork(*(None if column is None else column[mask] for column in columns))
+    def starting_within(self, horizon_s: int) -> KnownWork:
+        """The files whose jobs are expected to start within it."""
+        near = self.wait_s <= horizon_s
+        columns = (self.item[near], self.size_bytes[near], self.n_jobs[near], self.wait_s[near])
+        certainty = None if self.certainty is None else self.certainty[near]
+        return KnownWork(*columns, certainty, None if self.late_s is None else self.late_s[near])
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
@@ -158,7 +162,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
 
     Files that were not scored are added. Work that starts after the longest horizon changes nothing.
     """
-    work = work.take(work.wait_s <= scores.horizons_s[-1])
+    work = work.starting_within(scores.horizons_s[-1])
     item = work.item
     if not item.size:
         return scores

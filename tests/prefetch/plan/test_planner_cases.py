@@ -177,7 +177,7 @@ def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int
     sure = np.array(certainty, np.float64)
     queue = KnownWork(ids(*starts), np.full(len(starts), 10), ids(*n_jobs), ids(*waits_s), sure, ids(*late_s))
     known = with_known(predictions, queue)
-    expected = {item: ([0.3] * 3, 0) for item in scored}
+    expected: dict[int, Any] = {item: ([0.3] * 3, 0) for item in scored}
     for item, (n, wait_s, late, share) in starts.items():
         if wait_s <= HORIZONS[-1]:
             before = expected.get(item, ([0.0] * 3, 0))[0]
