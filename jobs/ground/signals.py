@@ -17,7 +17,7 @@ class Stopping:
     """Whether SIGTERM or SIGINT came."""
 
     def __init__(self) -> None:
-        self._came = self._at_once = False
+        self._came = self._at_once = self._has_raised = False
 
     def __call__(self) -> bool:
         """Whether one came since the block began."""
@@ -26,7 +26,7 @@ class Stopping:
     @contextmanager
     def at_once(self) -> Iterator[None]:
         """Let a signal raise Stopped in the block, also one that came before."""
-        self._at_once = True
+        self._at_once, self._has_raised = True, False
         try:
             if self._came:
                 raise Stopped
@@ -37,13 +37,14 @@ class Stopping:
     def take(self, *_: object) -> None:
         """Take a signal."""
         self._came = True
-        if self._at_once:
-            self._at_once = False
+        if self._at_once and not self._has_raised:
+            self._has_raised = True
             raise Stopped
 
-    def raise_again(self) -> None:
-        """Let the next signal in the block raise Stopped once more."""
-        self._at_once = True
+    def send_again(self) -> None:
+        """Send the main thread a signal that raises Stopped once more if the block still goes on."""
+        self._has_raised = False
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
 @contextmanager
@@ -62,16 +63,15 @@ def until_signalled() -> Iterator[Stopping]:
 @contextmanager
 def _sent_again(stopping: Stopping) -> Iterator[None]:
     """Send a signal again whose Stopped Python dropped, as it came in a finalizer."""
-    report, main = sys.unraisablehook, threading.main_thread().ident
-    timers = list[threading.Timer]()
+    report, timers = sys.unraisablehook, list[threading.Timer]()
 
     def send_again(unraisable: sys.UnraisableHookArgs) -> None:
-        if main is None or not issubclass(unraisable.exc_type, Stopped):
+        if not issubclass(unraisable.exc_type, Stopped):
             report(unraisable)
             return
-        stopping.raise_again()
-        timers.append(threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGTERM)))
-        timers[-1].start()
+        timer = threading.Timer(0.01, stopping.send_again)  # a signal that came in here would be dropped, too
+        timer.start()
+        timers.append(timer)
 
     sys.unraisablehook = send_again
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import threading
 import time
 
 import pytest
@@ -21,6 +23,21 @@ class SignalledInFinalizer:
 def test_a_signal_that_comes_in_a_finalizer_ends_what_may_be_ended() -> None:
     start_s = time.monotonic()
     with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
+        SignalledInFinalizer()
+        time.sleep(20)
+    assert stopping() and time.monotonic() - start_s < 10
+
+
+def test_a_second_signal_while_the_first_is_sent_again_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hurried(threading.Timer):
+        def start(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            super().start()
+
+    monkeypatch.setattr("jobs.ground.signals.threading.Timer", Hurried)
+    start_s = time.monotonic()
+    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
+        SignalledInFinalizer()
         SignalledInFinalizer()
         time.sleep(20)
     assert stopping() and time.monotonic() - start_s < 10
