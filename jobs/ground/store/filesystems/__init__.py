@@ -71,10 +71,13 @@ def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
 def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesystem: Any = None) -> pa.Table:
     """The `columns` of a Parquet file; null where it lacks one. Arrow's data sets take twice the CPU.
 
-    Raises OSError for a page that differs from its checksum.
+    Raises OSError for a page that differs from its checksum, or a column that has another name.
     """
     with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
-        rows = file.read([name for name in columns if name in file.schema_arrow.names])
+        there, known = {*file.schema_arrow.names}, {*schema.names}
+        if there - known and known - there:  # a footer has no checksum
+            raise OSError(f"it has {sorted(there - known)} in place of {sorted(known - there)}")
+        rows = file.read([name for name in columns if name in there])
         if rows.num_columns and rows.num_rows != file.metadata.num_rows:  # a header of a page says so
             raise OSError(f"it has {rows.num_rows} of {file.metadata.num_rows} rows")
     lacking = {name: schema.field(name).type for name in columns if name not in rows.column_names}

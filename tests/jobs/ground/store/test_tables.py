@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +401,18 @@ def test_one_flipped_bit_of_a_page_is_no_wrong_figure(local: Tables) -> None:
             assert local.read_arrow(REJECTS, columns=["n_rows"])["n_rows"].to_pylist() == values
         except ServiceError as error:
             assert re.search(r"table rejects: .*\.parquet is damaged: .*; restore it", str(error))
+
+
+def test_one_flipped_bit_of_a_footer_turns_no_column_to_nulls(local: Tables) -> None:
+    local.replace_arrow(REJECTS, rejects(DAY, 1))
+    (file,) = Path(local.root).rglob("*.parquet")
+    whole, told = file.read_bytes(), local.read_arrow(REJECTS)
+    for place in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        file.write_bytes(flipped)
+        with suppress(ServiceError):
+            assert local.read_arrow(REJECTS) == told, place
 
 
 def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
