@@ -161,12 +161,12 @@ def serve(cache: Cache, order: Followed, reads: Reads, begins_s: FloatArray) -> 
     while sums[SERVED] < reads.time_s.size:
         i = sums[SERVED]
         now_s = reads.time_s[i]
-        while reads.n_told[0] < reads.queued.at_s.size and reads.queued.at_s[reads.n_told[0]] <= now_s:
+        is_due = next_s(agenda) <= now_s
+        due_s = agenda.rows[0, DUE_S] if is_due else now_s
+        while reads.n_told[0] < reads.queued.at_s.size and reads.queued.at_s[reads.n_told[0]] <= due_s:
             k = reads.n_told[0]
             order_of.tell(reads.queued.file[k], reads.queued.due_s[k], *order)
             reads.n_told[0] += 1
-        is_due = next_s(agenda) <= now_s
-        due_s = agenda.rows[0, DUE_S] if is_due else now_s
         kind, of = (agenda.rows[0, WHAT] % N_KINDS, agenda.rows[0, WHAT] // N_KINDS) if is_due else (READ, i)
         if begins_s.size:
             is_read = kind == SEEN or (kind == READ and delays.seen_s == 0)

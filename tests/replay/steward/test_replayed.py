@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
-from beside_oracle import hits_beside
+from beside_oracle import beside, held_before, hits_beside
 from contexts import context_with
 from ladders import one_split
+from pair_oracle import Wishes
 
 from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import new_rule
+from replay.planner import Actions, CacheState
 from replay.policies import POLICIES, Policy, run_policy
 from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE
+from replay.steward.delayed_cache import NO_DELAY, XCACHE, DelayedCache, Plans
 from replay.steward.policies import STEWARDS, InBlocks, Replayed, steward_policy
 from replay.trace import Trace
 
@@ -284,3 +287,60 @@ def test_a_replay_has_the_hits_of_a_live_steward(
         found = hits(trace, whole(steward_policy(name, context, orders, delays=delays)), capacity)
         live = new_order(STEWARDS[name], capacity, orders, n_files=trace.n_items)
         assert found.tolist() == list(hits_beside(live, trace, context, capacity, delays))
+
+
+class Random:
+    """Plans drawn from all files: they overlap, repeat what is there, and name what is absent; `told`."""
+
+    def __init__(self, seed: int, m: int) -> None:
+        self.seed, self.m, self.told = seed, m, list[dict[str, Any]]()
+
+    def __call__(self, state: dict[str, Any]) -> Wishes:
+        self.told.append(state)
+        draw = np.random.default_rng([self.seed, state["as_of_s"]])
+        return Wishes(*(draw.permutation(self.m)[: draw.integers(0, 5)].tolist() for _ in range(4)))
+
+    def actions(self, state: CacheState) -> Actions:
+        names = ("as_of_s", "item", "bytes_on_disk", "last_access_s", "pinned", "inflow_bytes")
+        plain = {name: np.asarray(getattr(state, name)).tolist() for name in names}
+        return Actions(*(np.array(files, np.int64) for files in self(plain)))
+
+
+def small(seed: int) -> tuple[Trace, AccessContext]:
+    """300 reads, or one, many at equal times, and a queue that says things between them."""
+    draw = np.random.default_rng(seed)
+    n, m, k = 1 if seed % 10 == 9 else 300, 25, 60
+    times = 5000 + np.cumsum(draw.choice([0, 0, 60, 100, 900], n))
+    trace = Trace(times, draw.integers(0, m, n).astype(np.int32), draw.integers(0, 60, m))
+    told_s = np.sort(draw.integers(times[0] - 50, times[-1] + 50, k)).astype(np.float64)
+    due_s = np.where(draw.random(k) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, HOUR_S, k))
+    entries = QueuedReads(told_s, draw.integers(0, m, k).astype(np.int32), due_s)
+    context = context_with(trace, draw.integers(0, 4, m), draw.integers(0, 5, n), n_datasets=4)
+    return trace, context._replace(queued=entries)
+
+
+@pytest.mark.parametrize("name", STEWARDS.values())
+def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(name: str) -> None:
+    """Some files are larger than the cache, which may hold nothing."""
+    for seed in range(10):
+        draw, (trace, context) = np.random.default_rng(seed), small(seed)
+        size, m = trace.size_bytes[trace.item], trace.n_items
+        needed = size if seed % 2 else np.minimum(size, draw.choice([0, 7, 64], size.size))
+        capacity, cycle_s = int(draw.choice([0, 30, 200, 600])), int(draw.choice([60, 300, 3600]))
+        seen_s, look_s, effect_s, open_s, fetch_s = draw.choice([0, 50, 60, 400], 5).tolist()
+        delays = Delays(seen_s, look_s, draw.choice([0.0, 0.2]), effect_s, open_s, fetch_s)
+        begins = [0, trace.n_accesses // 2] if seed % 3 or name == "learned" else []
+        orders = [Order(float(trace.time_s[at]), one_split("n_reads", 3.0, -2.0, 1.0 + at)) for at in begins]
+        here, there = Random(seed, m), Random(seed, m)
+        live = beside(new_order(name, capacity, orders, n_files=m), trace, context, capacity, delays)
+        live.plan_from(-(-int(trace.time_s[0]) // cycle_s) * cycle_s, cycle_s, there)
+        order, plans = new_order(name, capacity, orders, n_files=m), Plans(here, capacity, 0.9, 1, cycle_s, 0)
+        cache = DelayedCache(order, context, trace, capacity, delays, plans=plans)
+        reads = cache.serve(needed.astype(np.int64), context.queued)
+        assert reads.had.tolist() == list(held_before(live, trace, context, needed.tolist())), seed
+        assert here.told == there.told
+        assert cache.peak_bytes == live.peak <= capacity
+        came = cache.prefetched(reads)
+        assert [came.at_s.tolist(), came.n_bytes.tolist(), came.is_read.tolist()] == [
+            [one[k] for one in live.came] for k in (1, 2, 4)
+        ]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pair_oracle import Wishes
 
 from replay.access_context import AccessContext
 from replay.kernels.delayed import Delays
@@ -12,29 +15,57 @@ from replay.trace import Trace
 
 
 class Beside:
-    """The cache is plain LRU; it purges for itself what the steward did not evict in time."""
+    """The cache is plain LRU; it purges for itself what the steward did not evict in time.
 
-    def __init__(self, steward: Steward, capacity: int, delays: Delays) -> None:
-        self.steward, self.capacity, self.delays = steward, capacity, delays
+    `queued`: what queues say, time, file and when it is due; `came`: see `Prefetched`.
+    """
+
+    def __init__(
+        self,
+        steward: Steward,
+        capacity: int,
+        delays: Delays,
+        size: Sequence[int] = (),
+        queued: Sequence[Any] = (),
+    ) -> None:
+        self.steward, self.capacity, self.delays, self.size = steward, capacity, delays, size
+        self.queued = list(queued)
         self.target = int(capacity * (1 - delays.headroom))
         self.disk: dict[int, int] = {}  # the longest unread file first
         self.open_until: dict[int, int] = {}
-        self.due: list[tuple[int, int, Callable[[int], None]]] = []
+        self.last_use: dict[int, int] = {}
+        self.due = list[tuple[int, int, Callable[[int], None]]]()
         self.n_due, self.leaving, self.is_look_due = 0, 0, False
+        self.pins: set[int] = set()
+        self.came: list[list[Any]] = []
+        self.inflow = self.peak = 0
 
-    def read(self, file: int, reader: int, needed: int, now: int) -> bool:
+    def until(self, now: float) -> None:
+        """Do what is due, each when no more is known than then."""
         while self.due and self.due[0][0] <= now:
             due, _, act = heapq.heappop(self.due)
+            self.tell(due)
             act(due)
+        self.tell(now)
+
+    def tell(self, now: float) -> None:
+        while self.queued and self.queued[0][0] <= now:
+            self.steward.expect(*self.queued.pop(0)[1:])
+
+    def read(self, file: int, reader: int, needed: int, now: int) -> int:
+        """What was on disk; -1: it was not there."""
+        self.until(now)
         had = self.disk.get(file, -1)
         if had < needed <= self.capacity:
             self.fetch(file, needed, now)
+        self.end(file, now, True)
         if file in self.disk:
             self.disk[file] = self.disk.pop(file)
+        self.last_use[file] = now + self.delays.open_s
         if self.delays.open_s:
             self.open_until[file] = now + self.delays.open_s
         self.later(now, self.delays.seen_s, lambda _: self.see(file, reader, now))
-        return had >= needed
+        return had
 
     def fetch(self, file: int, needed: int, now: int) -> None:
         n_bytes = needed - self.disk.get(file, 0)
@@ -42,13 +73,15 @@ class Beside:
             self.steward.opened(file)
             self.look(now, n_bytes)
             self.steward.closed(file)
-        for old in list(self.disk):
+        for old in sorted(self.disk, key=self.pins.__contains__):
             if sum(self.disk.values()) + n_bytes <= self.capacity:
                 break
             if old != file and self.open_until.get(old, now) <= now:
-                self.remove(old)
+                self.remove(old, now)
         if sum(self.disk.values()) + n_bytes <= self.capacity:
             self.disk[file] = needed
+            self.inflow += n_bytes
+            self.peak = max(self.peak, sum(self.disk.values()))
 
     def see(self, file: int, reader: int, at: int) -> None:
         self.steward.read(file, reader, at)
@@ -57,6 +90,9 @@ class Beside:
         if self.delays.open_s:
             self.steward.opened(file)
             self.later(at, self.delays.open_s, lambda _: self.steward.closed(file))
+        self.look_later(at)
+
+    def look_later(self, at: int) -> None:
         if self.delays.look_s and not self.is_look_due:
             self.is_look_due = True
             self.later(at, self.delays.look_s, lambda now: self.look(now, 0))
@@ -75,13 +111,67 @@ class Beside:
             self.leaving -= n_bytes
             self.steward.closed(file)
             if file in self.disk and self.open_until.get(file, now) <= now:
-                self.remove(file)
+                self.remove(file, now)
 
         return act
 
-    def remove(self, file: int) -> None:
+    def remove(self, file: int, now: int) -> None:
+        self.end(file, now, False)
         del self.disk[file]
         self.steward.removed(file)
+        self.pins.discard(file)
+        self.steward.pin(self.pins)
+
+    def end(self, file: int, now: int, is_read: bool) -> None:
+        for one in self.came:
+            if one[0] == file and one[3] is None:
+                one[3:] = now, is_read
+
+    def plan_from(self, at: int, cycle: int, decide: Callable[[dict[str, Any]], Wishes]) -> None:
+        """Plans at a boundary and each `cycle` later."""
+
+        def plan(now: int) -> None:
+            item = sorted(self.disk)
+            state = {
+                "as_of_s": now,
+                "item": item,
+                "bytes_on_disk": [self.disk[file] for file in item],
+                "last_access_s": [self.last_use[file] for file in item],
+                "pinned": [file in self.pins for file in item],
+                "inflow_bytes": self.inflow,
+            }
+            self.carry_out(decide(state), now)
+            self.later(now, cycle, plan)
+
+        def begin(now: int) -> None:
+            self.inflow = 0
+
+        heapq.heappush(self.due, (at - cycle, -2, begin))
+        heapq.heappush(self.due, (at, -1, plan))
+
+    def carry_out(self, wishes: Wishes, now: int) -> None:
+        self.inflow = 0
+        self.steward.evict_first(wishes.evict)
+        self.pins = self.pins - {*wishes.unpin} | {*wishes.pin} & self.disk.keys()
+        self.steward.pin(self.pins)
+        coming = [file for file in wishes.prefetch if file not in self.disk]
+        if self.delays.look_s:
+            self.look(now, sum(self.size[file] for file in coming))
+        for file in coming:
+            self.later(now, self.delays.fetch_s, self.comes(file))
+
+    def comes(self, file: int) -> Callable[[int], None]:
+        def act(now: int) -> None:
+            if file in self.disk or self.size[file] > self.capacity:
+                return
+            self.fetch(file, self.size[file], now)
+            if file in self.disk:
+                self.came.append([file, now, self.size[file], None, False])
+                self.last_use[file] = now
+                self.steward.stored(file, self.size[file], now)
+                self.look_later(now)
+
+        return act
 
     def later(self, now: int, delay: int, act: Callable[[int], None]) -> None:
         if not delay:
@@ -91,16 +181,26 @@ class Beside:
         heapq.heappush(self.due, (now + delay, self.n_due, act))
 
 
+def beside(
+    order: EvictionOrder, trace: Trace, context: AccessContext, capacity: int, delays: Delays
+) -> Beside:
+    """An empty cache and its steward."""
+    steward = Steward(order, capacity_bytes=capacity)
+    steward.add(context.files.dataset, context.files.tier, trace.size_bytes)
+    size, queued = trace.size_bytes.tolist(), zip(*context.queued, strict=True)
+    return Beside(steward, capacity, delays, size, list(queued))
+
+
+def held_before(cache: Beside, trace: Trace, context: AccessContext, needed: Sequence[int]) -> Iterator[int]:
+    """What is on disk of the file of each access, which reads `needed` bytes of it; -1: it is not there."""
+    reads = zip(trace.item.tolist(), context.reader.tolist(), needed, trace.time_s.tolist(), strict=False)
+    return (cache.read(*read) for read in reads)
+
+
 def hits_beside(
     order: EvictionOrder, trace: Trace, context: AccessContext, capacity: int, delays: Delays
 ) -> Iterator[bool]:
     """Whether each access is served from disk."""
-    steward = Steward(order, capacity_bytes=capacity)
-    steward.add(context.files.dataset, context.files.tier, trace.size_bytes)
-    cache, queued = Beside(steward, capacity, delays), list(zip(*context.queued, strict=True))
-    for file, now, reader in zip(
-        trace.item.tolist(), trace.time_s.tolist(), context.reader.tolist(), strict=False
-    ):
-        while queued and queued[0][0] <= now:
-            steward.expect(*queued.pop(0)[1:])
-        yield cache.read(file, reader, int(trace.size_bytes[file]), now)
+    needed = trace.size_bytes[trace.item].tolist()
+    held = held_before(beside(order, trace, context, capacity, delays), trace, context, needed)
+    return (had >= n_bytes for had, n_bytes in zip(held, needed, strict=True))
