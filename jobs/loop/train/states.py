@@ -5,7 +5,7 @@ usable since. Only two kinds of days are read for that: those whose accesses cha
 accesses that were not usable yet at S.
 
 Of each day a state notes how many accesses it has counted, and a sum of their hashes. If these are others now
-(accesses that were usable at S were written later, or have changed), the state is rebuilt from all accesses,
+(accesses that were usable at S were written later, have changed, or are gone), the state is rebuilt from all accesses,
 and also if settings have changed.
 
 A state is written at the first as_of of a day, and when many reads are new: until then each as_of counts the
@@ -109,6 +109,9 @@ class States:
             return None
         in_state, dormant = content
         days = accesses.select(until=_next_day(as_of_s))
+        oldest = day_label(since_s - self.spec.history_s)
+        if any(of.n_known and (day,) not in days and day >= oldest for day, of in in_state.items()):
+            return None
         unread = {
             day: part
             for day, part in days.items()

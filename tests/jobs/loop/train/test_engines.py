@@ -206,6 +206,21 @@ def test_a_counted_read_that_changes_in_place_rebuilds_a_state(tmp_path: Path, n
         assert written(tables, table, second) == written(rebuilt, table, second)
 
 
+def test_a_counted_day_that_is_gone_rebuilds_a_state(tmp_path: Path) -> None:
+    worlds = random_worlds(7, n_worlds=5)
+    first, second = instants(worlds, 16, 17)
+    tables = fill(Tables(str(tmp_path)), worlds, known_by_s=second)
+    compute(tables, worlds, [first])
+    accesses = tables.head(ACCESSES)
+    left = tables.replace_each(ACCESSES, [], base=accesses, cover=[], drop=[min(accesses.partitions)])
+    for now, since in ((accesses, MomentKey.at(first, "r")), (left, None)):
+        assert states_of(tables, worlds.spec).source(now, second).since == since
+    short = dataclasses.replace(worlds.spec, history_s=6 * worlds.spec.cycle_s)
+    job.compute(RegionData(LOCAL, tables, short, "r"), [first])
+    left = tables.replace_each(ACCESSES, [], base=left, cover=[], drop=[min(left.partitions)])
+    assert states_of(tables, short).source(left, second).since is not None, "what is forgotten may go"
+
+
 def test_what_is_counted_of_a_day_does_not_depend_on_its_files() -> None:
     worlds = random_worlds(7, n_worlds=9)
     counting = Counting(instants(worlds, 8, 9), worlds.spec.cycle_s, {})
