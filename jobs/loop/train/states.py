@@ -5,8 +5,8 @@ usable since. Only two kinds of days are read for that: those whose accesses cha
 accesses that were not usable yet at S.
 
 Of each day a state notes how many accesses it has counted, and a sum of their hashes. If these are others now
-(accesses that were usable at S were written later, have changed, or are gone), the state is rebuilt from all accesses,
-and also if settings have changed.
+(accesses that were usable at S were written later, have changed, or are gone), the state is rebuilt from all
+accesses, and also if settings have changed.
 
 A state is written at the first as_of of a day, and when many reads are new: until then each as_of counts the
 reads since the last one that was written, which costs less than to write what did not change.

@@ -328,7 +328,7 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
         needed = size if seed % 2 else np.minimum(size, draw.choice([0, 7, 64], size.size))
         capacity, cycle_s = int(draw.choice([0, 30, 200, 600])), int(draw.choice([60, 300, 3600]))
         seen_s, look_s, effect_s, open_s, fetch_s = draw.choice([0, 50, 60, 400], 5).tolist()
-        delays = Delays(seen_s, look_s, draw.choice([0.0, 0.2]), effect_s, open_s, fetch_s)
+        delays = Delays(seen_s, look_s, float(draw.choice([0.0, 0.2])), effect_s, open_s, fetch_s)
         begins = [0, trace.n_accesses // 2] if seed % 3 or name == "learned" else []
         orders = [Order(float(trace.time_s[at]), one_split("n_reads", 3.0, -2.0, 1.0 + at)) for at in begins]
         here, there = Random(seed, m), Random(seed, m)
