@@ -4,8 +4,6 @@ What plain LRU would have fetched can only be replayed. A replay is believed if 
 happened: with what was really pushed it must hit the bytes that the cache recorded as hits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The context of accesses that a learned order uses: datasets, kinds of files, and readers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

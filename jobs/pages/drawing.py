@@ -1,7 +1,5 @@
 """Plots in one style, readable in black and white: matplotlib's SVG, and what a page needs to explore it."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re

@@ -1,7 +1,5 @@
 """Features of a series: each dataset's own reads, and those of its neighbours by name and age."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 

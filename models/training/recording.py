@@ -1,7 +1,5 @@
 """The record of a training: a run per model compared, the models that serve, rows of figures, and plots."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

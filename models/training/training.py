@@ -1,7 +1,5 @@
 """Training of a model per horizon: learners and baselines are measured, and the best LightGBM is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

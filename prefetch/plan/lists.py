@@ -3,8 +3,6 @@
 Every function is pure: those that read a `Case` return places in `case.disk` or `case.candidates`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cached_property
 from typing import NamedTuple

@@ -10,8 +10,6 @@ A replica is `adding` or `removing` until Rucio's own answer confirms it; then i
 is not confirmed is reported again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The bytes that XCache compares with its high watermark, and how many of them arrive between two looks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """A cache's namespace as Arrow batches: one row a file, with the accesses its cinfo remembers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain

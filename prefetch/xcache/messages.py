@@ -10,8 +10,6 @@ publishes `{"event_type", "payload", "created_at"}`. Nothing in a
 message is trusted.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import contextlib

@@ -1,7 +1,5 @@
 """Eviction by frequency, with or without ageing and size: LFU, LFU-DA and GDSF are one loop."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 libCacheSim's binary traces are little-endian records without padding.
 """
 
-from __future__ import annotations
-
 import codecs
 import itertools
 import re

@@ -5,8 +5,6 @@ each it begins a spell: passes over the same files, at gaps that depend on the d
 user's pace. Production reads what is read once.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The passes of users and production over datasets, when they begin, and every read of them in time order."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

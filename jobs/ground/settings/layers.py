@@ -1,7 +1,5 @@
 """The layers that settings come from: shipped file, site, environment, command line; later ones win."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

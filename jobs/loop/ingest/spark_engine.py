@@ -4,8 +4,6 @@ Spark distributes lines, files and parts; its workers run the SQL of the sources
 and write the files of the new partitions, which the driver commits.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

@@ -1,7 +1,5 @@
 """The verdict on one day of a cache's plans: records and receipts in, a row of the worth table out."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 

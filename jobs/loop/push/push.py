@@ -1,7 +1,5 @@
 """Carry out one cache's plan: from the plans table through the journal to the receipts table."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import time

@@ -1,7 +1,5 @@
 """The current plan of each cache: what its pushes may still carry out."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The refresh of the placement service: predictions, inventories and plans in, one snapshot out."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """LRU at every capacity: points of the curve, the bound at some of them, and sentences for planners."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sections of the study's page, each with a sentence on how to read it: on files, and on the cache."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Whether a cache, a steward or more disk is worth it for a site: bytes, hours and money, with bounds."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files on the machine that pulls: what hosts of caches write is read where it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import itertools

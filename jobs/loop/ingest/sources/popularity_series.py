@@ -4,8 +4,6 @@ Week w begins 7·w days after 1970-01-01: sources number weeks from a start of t
 kept, but tell rows apart: a dataset may have one per site and week.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from features.schema import ACCESSES

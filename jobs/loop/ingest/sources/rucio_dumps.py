@@ -4,8 +4,6 @@ Written by sqoop: upper-case columns, RSE ids as bytes, times in ms, numbers as 
 package holds its Avro reader but does not register its short name, so it is asked for by its class.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
