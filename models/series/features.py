@@ -45,7 +45,9 @@ class SeriesFeatures:
         self._volume = np.log1p(reads)
         self._n_active = _running(self._active)
         self._n_reads = _running(reads)
-        self._last = _last_active(self._active)
+        # Per cell, the column of the last active cell up to it in its row; 0 if there is none.
+        columns = np.arange(self._active.shape[1])
+        self._last = np.maximum.accumulate(np.where(self._active, columns, 0), axis=1)
         self._decayed = {h: _decayed(self._active.astype(np.float32), h) for h in _HALF_LIVES}
         self._decayed_volume = {h: _decayed(self._volume, h) for h in _VOLUME_HALF_LIVES}
         self._groups = _groups(series)
@@ -125,12 +127,6 @@ def _dense(series: Series, start: int) -> Float32Array:
 
 def _running(values: BoolArray | Float32Array) -> Float32Array:
     return np.asarray(np.cumsum(values, axis=1, dtype=np.float64), np.float32)
-
-
-def _last_active(active: BoolArray) -> IntArray:
-    """Per cell, the column of the last active cell up to it in its row; 0 if there is none."""
-    columns = np.arange(active.shape[1])
-    return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
 
 
 def _decayed(values: Float32Array, half_life: float) -> Float32Array:

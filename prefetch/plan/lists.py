@@ -30,11 +30,6 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     return order
 
 
-def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
-    """Indices where `mask`, lowest key first; ties by last use, the oldest first, then by item."""
-    return best_first(-key, -last_use_s, item, mask)
-
-
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
     """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
     within = head(order, size_bytes, limit)
@@ -170,7 +165,7 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)
     key = np.where(treatment == Treatment.TEST, TESTS, key)
     key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
-    return worst_first(key, disk.last_use_s, disk.item, may_go)
+    return best_first(-key, -disk.last_use_s, disk.item, may_go)
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:

@@ -27,11 +27,6 @@ class Heap(NamedTuple):
     file: IndexArray
 
 
-def no_entries(m: int) -> Heap:
-    """Room for `m` files."""
-    return Heap(np.empty(m, np.float64), np.empty(m, np.int32), np.empty(m, np.int32))
-
-
 @bare
 def push(heap: Heap, count: int, entry: Entry) -> None:
     """Add `entry` to a heap of `count`."""
@@ -134,7 +129,8 @@ def least_valuable(value: Value, trace: Trace, capacity_bytes: int, hit: BoolArr
     """Evict the smallest key, on a tie the least recently used. Returns the peak usage in bytes."""
     m = trace.n_items
     files = Files(np.zeros(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float64))
-    return int(_run(accesses(trace, capacity_bytes, hit), value, files, no_entries(m)))
+    heap = Heap(np.empty(m, np.float64), np.empty(m, np.int32), np.empty(m, np.int32))
+    return int(_run(accesses(trace, capacity_bytes, hit), value, files, heap))
 
 
 @bare

@@ -57,12 +57,6 @@ def families(datasets: Datasets) -> IntArray:
     return family
 
 
-def session_lengths(share: float) -> FloatArray:
-    """The chance that a session reads its 1st, 2nd, … dataset."""
-    reached: FloatArray = np.power(share, np.arange(FAMILY, dtype=np.float64))
-    return reached
-
-
 def habitual_datasets(
     config: WorkloadConfig, habits: HabitsConfig, rhythm: Rhythm, rng: np.random.Generator
 ) -> Datasets:
@@ -160,7 +154,8 @@ def reads_per_file(category: CategoryConfig) -> float:
 def _with_siblings(mass: FloatArray, habits: HabitsConfig) -> FloatArray:
     """The rate of spells over each dataset, by that of the sessions that begin at each."""
     spells = np.zeros(mass.size)
-    for step, reached in enumerate(session_lengths(habits.session_share)):
+    # The chance that a session reads its 1st, 2nd, … dataset.
+    for step, reached in enumerate(np.power(habits.session_share, np.arange(FAMILY, dtype=np.float64))):
         place = np.arange(mass.size) - step
         inside = place // FAMILY == np.arange(mass.size) // FAMILY
         spells += reached * np.where(inside, mass[np.maximum(place, 0)], 0.0)
