@@ -39,8 +39,11 @@ class SeriesFeatures:
 
     def __init__(self, series: Series) -> None:
         self.series = series
-        self._start = max(series.first, series.now - _HISTORY + 1) - 1  # column 0 is a unit without reads
-        reads = _dense(series, self._start)
+        self._start = start = max(series.first, series.now - _HISTORY + 1) - 1
+        # Reads of each dataset (row) in the units start … now (column); column 0 stays empty.
+        reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
+        is_later = series.unit > start
+        reads[series.code[is_later], series.unit[is_later] - start] = series.reads[is_later]
         self._active = reads > 0
         self._volume = np.log1p(reads)
         self._n_active = _running(self._active)
@@ -115,14 +118,6 @@ class SeriesFeatures:
                 rest = np.bincount(group, count)[group] - count
                 columns[f"{name}_decayed_{h}"] = np.where(others > 0, rest / np.maximum(others, 1), np.nan)
         return columns
-
-
-def _dense(series: Series, start: int) -> Float32Array:
-    """Reads of each dataset (row) in the units start … now (column); column 0 stays empty."""
-    reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
-    held = series.unit > start
-    reads[series.code[held], series.unit[held] - start] = series.reads[held]
-    return reads
 
 
 def _running(values: BoolArray | Float32Array) -> Float32Array:

@@ -61,15 +61,6 @@ def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit:
     return order[within]
 
 
-def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
-    """Bytes of each dataset (by code) that are worth caching: `fraction` of the bytes of its candidates."""
-    code = files.dataset[scores.item]
-    member = code >= 0
-    size = np.zeros(1 + int(files.dataset.max(initial=-1)), np.int64)
-    np.add.at(size, code[member], scores.size_bytes[member])
-    return (fraction * size).astype(np.int64)
-
-
 def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
     code = files.dataset[disk.item]
     held = np.zeros(n_datasets, np.int64)
@@ -125,8 +116,12 @@ class Case:
 
     @cached_property
     def worth_caching(self) -> IntArray:
-        """Bytes of each dataset (by code) that are worth caching, where `cached_fraction` bounds them."""
-        return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
+        """Bytes of each dataset (by code) that are worth caching: a fraction of those of its candidates."""
+        code = self.files.dataset[self.scores.item]
+        member = code >= 0
+        size = np.zeros(1 + int(self.files.dataset.max(initial=-1)), np.int64)
+        np.add.at(size, code[member], self.scores.size_bytes[member])
+        return (self.limits.cached_fraction * size).astype(np.int64)
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
         """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""

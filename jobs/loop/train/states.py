@@ -197,11 +197,6 @@ PLACE = (*PLACES, "source")
 """Columns that say whether an access counts as demand."""
 
 
-def demanded(rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
-    """The rows of demand sources; without `sources` all."""
-    return demand(rows, sources) if sources else rows
-
-
 def coded_reads(
     accesses: Snapshot,
     days: Mapping[Key, Partition],
@@ -231,7 +226,8 @@ def demanded_day(
 ) -> pa.Table:
     """The same of one day, or of some of its files; without its demand rows it is empty."""
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
-    rows = demanded(read_partitions(accesses, day, list(needed)), sources)
+    rows = read_partitions(accesses, day, list(needed))
+    rows = demand(rows, sources) if sources else rows
     return coded(rows.select(list(columns)))
 
 
