@@ -215,7 +215,8 @@ def coded_reads(
         return rows
 
     pieces = map_parallel(of_day, sorted(days))
-    rows = coded(pa.concat_tables([coded(_empty(columns)), *pieces]))
+    empty = arrow_schema(ACCESSES).empty_table().select(list(columns))
+    rows = coded(pa.concat_tables([coded(empty), *pieces]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
     return rows
@@ -254,10 +255,6 @@ def catalogue(tables: Tables) -> pa.Table:
     if not tables.exists(FILES):
         return coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
     return coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
-
-
-def _empty(columns: Sequence[str]) -> pa.Table:
-    return arrow_schema(ACCESSES).empty_table().select(list(columns))
 
 
 def _of_no_source(
