@@ -1,5 +1,7 @@
 """A steward's inventories: the first, merged with earlier reports, and rescans, done in steps."""
 
+from __future__ import annotations
+
 import math
 from array import array
 from collections.abc import Iterable, Sequence
