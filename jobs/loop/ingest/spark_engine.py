@@ -193,8 +193,9 @@ class SparkEngine:
         into = Staging.of(tables, table)
         pieces = parts.union(old.partitionBy(n_parts + 1, int))
         merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
-        days = sorted({part.file.key[0] for part in merged if part.n and part.file.key})
-        changes = Changes(sum(part.n for part in merged), sum(part.n_late for part in merged), tuple(days))
+        changed = sorted({part.file.key[0] for part in merged if part.n and part.file.key})
+        n_new, n_late = sum(part.n for part in merged), sum(part.n_late for part in merged)
+        changes = Changes(n_new, n_late, tuple(changed))
         if not changes.n_new and head.number:
             tables.discard(table, into.folder)
             return changes
