@@ -8,8 +8,6 @@ unavailable, answers with a redirect, which is not followed, or takes longer tha
 nothing fails, and the next failure of that cause is sent instead.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import logging

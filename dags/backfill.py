@@ -18,8 +18,6 @@ meanwhile: the DAG shares the pool `cachecast_long` with trainings and evaluatio
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from airflow.sdk import task, task_group
 
 from dags import moments

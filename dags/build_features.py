@@ -14,8 +14,6 @@ longer.
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from dags.moments import AS_OF
 from dags.steps import ACCESSES, FEATURES, after, pipeline, spark_step
 

@@ -15,8 +15,6 @@ training.
 **Owner:** the operators of the caches, and those who plan their storage.
 """
 
-from __future__ import annotations
-
 from airflow.sdk import Param
 
 from dags.moments import DAY

@@ -15,8 +15,6 @@ judged apart, against LRU and S3-FIFO: stewards of caches may follow it if it wo
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from airflow.sdk import Param
 
 from dags.steps import CANDIDATE, CHAMPION, LONG, after, pipeline, spark_step, step

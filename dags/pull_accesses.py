@@ -20,8 +20,6 @@ the catalogue stays as it was.
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms

@@ -14,8 +14,6 @@ unavailable, the trained bundle waits in `[training] spool`, and the task is ret
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from dags.moments import AS_OF
 from dags.steps import CANDIDATE, FEATURES, LONG, on_cron, pipeline, spark_step
 from jobs.ground.settings.sections import scheduling

@@ -18,8 +18,6 @@ one by hand. `rucio_check` fails if an RSE is not safe; its log names the remedy
 **Owner:** the operators of the caches.
 """
 
-from __future__ import annotations
-
 from airflow.sdk import Param, task_group
 
 from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, listed, pipeline, step

@@ -1,7 +1,5 @@
 """Rows of the table `accesses`: which count as demand, whose readers they name, and which sizes count."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

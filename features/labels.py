@@ -1,7 +1,5 @@
 """Labels: the reads after an as_of, which a model is trained to predict."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

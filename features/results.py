@@ -1,7 +1,5 @@
 """Tables of figures: results of replays, trainings and pushes. Tables of data are in `features.schema`."""
 
-from __future__ import annotations
-
 from features.schema import Column, Table
 
 REPLAYS = Table(

@@ -5,8 +5,6 @@ A `did` is `scope:name`, the key of a file, or of a dataset where a source only 
 `arrow_schema` gives a table's schema in Arrow.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Settings of features and labels, and the names of their columns. Every duration is in seconds."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """Work on all cores, one thread per piece."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable

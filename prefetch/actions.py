@@ -1,7 +1,5 @@
 """What plan items ask for, and the states that they pass through; stored in tables and journals as text."""
 
-from __future__ import annotations
-
 import enum
 
 

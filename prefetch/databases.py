@@ -1,7 +1,5 @@
 """Databases by URL: SQLite in a file by default, PostgreSQL where several programs share one."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping

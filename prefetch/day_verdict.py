@@ -4,8 +4,6 @@ What plain LRU would have fetched can only be replayed. A replay is believed if 
 happened: with what was really pushed it must hit the bytes that the cache recorded as hits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 
@@ -143,7 +141,9 @@ def judge_day(
 
     `shadow`: of the steward that evicted on the day; the replay of LRU is believed where it agrees with it.
     """
-    verdict = _observed(record, day_s)
+    begin, end = record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S)
+    hit, missed = (int(c[begin:end].sum()) for c in (record.hit_bytes, record.missed_bytes))
+    verdict = ReplayedDay(hit + missed, hit, missed)
     if not verdict.read_bytes:
         return dataclasses.replace(verdict, withheld="the cache tells of no read that day")
     if record.begin is None:
@@ -211,12 +211,6 @@ def _with_plan(part: CacheRecord, config: CacheConfig, begin_s: int, end_s: int)
     span = (int(part.trace.time_s[0]), end_s - 1)
     drive([run], cycle_s=GRID_S, plan_from_s=begin_s, span=span)
     return run.result("lru+pushed", 0.0)
-
-
-def _observed(record: CacheRecord, day_s: int) -> ReplayedDay:
-    begin, end = record.trace.first_at(day_s), record.trace.first_at(day_s + DAY_S)
-    hit, missed = (int(c[begin:end].sum()) for c in (record.hit_bytes, record.missed_bytes))
-    return ReplayedDay(hit + missed, hit, missed)
 
 
 def _shares(

@@ -4,8 +4,6 @@ Files lie below `files/`; a file's modification time is the end of its last use.
 that XCache would send to `gstream.txt`, so that one reader serves both. Several processes may share a folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Names of files: the check before one becomes a path, a URL or a command, and Rucio's names and places."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -47,7 +47,9 @@ def outcomes(
     done = _done(receipts)
     credited = _credited(done, accesses)
     missed = ~((credited["bytes_missed"] == 0) & (credited["bytes_hit"] > 0))
-    hits = credited[~_up_to_now(credited, missed)]
+    # Reads that began at the same moment are one: if any of them missed, none of them hit.
+    missed_at_once = missed.groupby([credited["item_id"], credited["accessed_at"]]).transform("any")
+    hits = credited[~missed_at_once.groupby(credited["item_id"]).cummax().astype("bool")]
     earned = hits.groupby("item_id").agg(
         n_hits=("n_reads", "sum"), bytes_saved=("bytes_hit", "sum"), first_hit_delay_s=("delay_s", "min")
     )
@@ -86,13 +88,6 @@ def _credited(done: pd.DataFrame, accesses: pd.DataFrame) -> pd.DataFrame:
     pairs = pairs[is_later].sort_values(["updated_at", "item_id"]).drop_duplicates("read", keep="last")
     delay = (pairs["accessed_at"] - pairs["updated_at"]).dt.total_seconds()
     return pairs.assign(delay_s=delay.clip(lower=0)).sort_values("accessed_at", kind="stable")
-
-
-def _up_to_now(credited: pd.DataFrame, missed: pd.Series[bool]) -> pd.Series[bool]:
-    """Whether a read of the same item missed by then."""
-    # Reads that began at the same moment are one: if any of them missed, none of them hit.
-    at_once = missed.groupby([credited["item_id"], credited["accessed_at"]]).transform("any")
-    return at_once.groupby(credited["item_id"]).cummax().astype("bool")
 
 
 def _use(rows: pd.DataFrame, credited: pd.DataFrame, until: dt.datetime | None) -> pd.Series[str]:

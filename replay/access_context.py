@@ -1,7 +1,5 @@
 """The context of accesses that a learned order uses: datasets, kinds of files, and readers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -96,7 +94,9 @@ def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
     """A dense number of each file's dataset, int32[m]."""
     named = pa.nulls(trace.n_items, pa.string())
     if column is not None:
-        first = _first_access(trace)
+        # Index of each file's first access, -1 if it is never read.
+        first = np.full(trace.n_items, -1, np.int64)
+        first[trace.item[::-1]] = np.arange(trace.n_accesses)[::-1]
         texts = column.cast(pa.string())
         named = texts.take(pa.array(np.maximum(first, 0))).combine_chunks()
         named = pc.if_else(pa.array(first >= 0), named, pa.scalar(None, pa.string()))
@@ -105,13 +105,6 @@ def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
         folder = pc.replace_substring_regex(trace.names.cast(pa.string()), r"[^/]*$", "")
         own = pc.if_else(pc.equal(folder, ""), own, folder)
     return _codes(pc.coalesce(pc.binary_join_element_wise("dataset", named, "\n"), own))
-
-
-def _first_access(trace: Trace) -> IntArray:
-    """Index of each file's first access, -1 if it is never read, int64[m]."""
-    first = np.full(trace.n_items, -1, np.int64)
-    first[trace.item[::-1]] = np.arange(trace.n_accesses)[::-1]
-    return first
 
 
 def file_kinds(trace: Trace) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Bounds that no cache of a given size can beat: `byte_bound` on WAN bytes, `object_bound` on hits."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import NamedTuple

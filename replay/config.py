@@ -1,7 +1,5 @@
 """The configuration of a replayed cache, and which files it never admits."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ Their bytes are the byte-weighted stack distance (Mattson et al., 1970), here co
 over the order of last accesses.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import NamedTuple

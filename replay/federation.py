@@ -7,8 +7,6 @@ slow as the slowest part of its way, and a file that is still on its way to a ca
 wait for the bytes, which travel once. Not modelled: that a disk also writes, limits within a node, failures.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

@@ -3,8 +3,6 @@
 `prefetch.plan` implements it. Production and `replay.engine` use the same object.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Protocol

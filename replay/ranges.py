@@ -10,8 +10,6 @@ proportional to its weight, and if it is removed, only its keys choose another. 
 Schomaker, "Weighted distributed hash tables" (SPAA 2005), with the logarithmic form of the score.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """The result of a replay."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """What conf/deploy holds, by promtool and systemd-analyze, and by what we really have."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

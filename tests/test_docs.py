@@ -1,7 +1,5 @@
 """The pages of the docs: their size, and the words of the glossary."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

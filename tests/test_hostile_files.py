@@ -1,7 +1,5 @@
 """Files from others that are valid and still hostile: settings, fleets, workloads, queues, traces, cinfo."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

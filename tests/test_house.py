@@ -1,7 +1,5 @@
 """The house itself: room names are ours alone, every command has help and stands in the docs."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re

@@ -1,7 +1,5 @@
 """`import cachecast`: quick, its page and examples run, and wrong types are one line."""
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import importlib

@@ -1,7 +1,5 @@
 """Secrets stay out of all that cachecast says or writes, also where a server sends them back (some 40 s)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

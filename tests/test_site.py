@@ -1,7 +1,5 @@
 """The documentation site: it is built with strict links, and the tutorial shows what its commands print."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Bytes from outside: a parser gives an answer or a clear error, whatever it is given (some 15 s)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

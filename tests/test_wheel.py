@@ -1,7 +1,5 @@
 """The wheel: all rooms and settings are in it, and the command runs from it alone."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Names for numpy arrays by the type of their elements; rows in lists."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Limits on the answers of HTTP servers: how long they may take, and how many bytes they may have."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import socket

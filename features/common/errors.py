@@ -22,8 +22,6 @@ no secrets.
 Only the command line turns an error into an exit code.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Settings checked by pydantic; a fault is reported with the key, its value and what is allowed."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import typing

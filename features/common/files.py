@@ -1,7 +1,5 @@
 """Writing files whole or not at all, checking files with secrets, the user's cache folder, hung mounts."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

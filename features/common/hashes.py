@@ -1,7 +1,5 @@
 """Hashes that are the same on every machine: xxHash64 of bytes, and SplitMix64 of 64-bit words."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Hosts: which are this machine, by which names a service is called, and which patterns an origin fits."""
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 import re

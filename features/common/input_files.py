@@ -1,7 +1,5 @@
 """Files to read from folders that others write to: only plain ones, and no link below the given path."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

@@ -4,8 +4,6 @@ Of processes that begin together one compiles, the others wait for its machine c
 machine code holds all that decides it, and is taken only for that (`_Files`).
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib

@@ -8,8 +8,6 @@ A campaign is the era of CMS, the project of ATLAS or the configuration of LHCb;
 NCAR or the observing run of LIGO.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import NamedTuple

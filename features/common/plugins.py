@@ -1,7 +1,5 @@
 """What other packages bring by entry points: found, loaded, and named where their code fails."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Parsing of JSON from outside into values that can be stored as UTF-8."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Days and as_ofs: text in partitions (`2026-03-01`, `2026-03-01T04:00:00Z`), else seconds since 1970."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from features.common.errors import InputError

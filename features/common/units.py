@@ -1,7 +1,5 @@
 """Bytes and durations as text: `50TB`, `4h`. In the code both are ints (bytes, seconds)."""
 
-from __future__ import annotations
-
 import re
 from numbers import Integral
 

@@ -5,8 +5,6 @@ reads that count from the same time on, earlier ones come first. So a state that
 built from all reads count them in the same order, however late some became known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

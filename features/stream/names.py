@@ -4,8 +4,6 @@ Most names of a region come from its state, where they are sorted already. Those
 which is much faster than a table of hashes of them all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ What is known of a dataset depends on no other, so `dataset_parts` divides a reg
 worked on alone.
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple

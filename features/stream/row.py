@@ -1,7 +1,5 @@
 """The columns of one file, or of many, as they are now."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The state of files, datasets and passes, and its update by one access."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the command line prints: tables with units, JSON, progress. Nothing outside `jobs.cli` prints."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

@@ -3,8 +3,6 @@
 Nothing that libraries print after the end of the work is shown.
 """
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

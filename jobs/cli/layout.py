@@ -3,8 +3,6 @@
 An example of each command; its help ends with it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import textwrap

@@ -6,8 +6,6 @@ progress nor notes, `--verbose` what is read and written. Errors that a person c
 exit code 1. `GROUPS` lists the commands; each imports its job when it runs, so that help loads none.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import inspect
 import logging

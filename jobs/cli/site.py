@@ -1,7 +1,5 @@
 """The commands that make a site or a trial of one: `init`, `up`, `down` and `demo`."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

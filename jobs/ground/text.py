@@ -1,7 +1,5 @@
 """Rows and values as text for people, on the terminal and on pages."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import math

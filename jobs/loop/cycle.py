@@ -1,7 +1,5 @@
 """One cycle of the service in one process: pull what is new, features, perhaps a training, predictions."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence

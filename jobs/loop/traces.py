@@ -1,7 +1,5 @@
 """The accesses of a replay, from a trace file or from the site's tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Plots in one style, readable in black and white: matplotlib's SVG, and what a page needs to explore it."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import re
@@ -103,11 +101,8 @@ class Plot:
                 )
             for name, axis in (("x", self.axes.xaxis), ("y", self.axes.yaxis)):
                 axis.set_gid(f"@{name}")
-            return self._marked(_svg(self.figure, salt))
-
-    def _marked(self, svg: str) -> str:
-        """`svg` with attributes by which a page finds series, axes and ticks, and no other id of a group."""
-
+            svg = _svg(self.figure, salt)
+        # With attributes by which a page finds series, axes and ticks, and no other id of a group.
         marked = _AXIS.sub(r'<g data-axis="\1">', _SERIES.sub(r'<g data-series="\1">', svg))
         return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
 
@@ -122,7 +117,9 @@ class Plot:
             for k, one in enumerate(self.series)
             for point in one.points
         ]
-        content: dict[str, Any] = {"near": self.nearest, "points": points, "box": self._box()}
+        box, height = self.axes.bbox, self._height()
+        edges = [round(float(v), 2) for v in (box.x0, height - box.y1, box.x1, height - box.y0)]
+        content: dict[str, Any] = {"near": self.nearest, "points": points, "box": edges}
         return content if self.zoom is None else content | {"zoom": self._zoom(self.zoom, places)}
 
     def _zoom(self, zoom: Zoom, place_of: Mapping[float, int]) -> dict[str, Any]:
@@ -140,10 +137,6 @@ class Plot:
     def _place(self, x: Any, y: float) -> tuple[float, float]:
         at = self.axes.transData.transform((self.axes.convert_xunits(x), self.axes.convert_yunits(y)))
         return round(float(at[0]), 2), round(self._height() - float(at[1]), 2)
-
-    def _box(self) -> list[float]:
-        box, height = self.axes.bbox, self._height()
-        return [round(float(v), 2) for v in (box.x0, height - box.y1, box.x1, height - box.y0)]
 
     def _height(self) -> float:
         return float(self.figure.get_figheight()) * POINTS_PER_INCH

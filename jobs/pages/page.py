@@ -1,7 +1,5 @@
 """The HTML page: answers first, then plots to explore and tables, in one file."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

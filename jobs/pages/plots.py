@@ -1,7 +1,5 @@
 """Plots of policies and models: lines differ by dash and marker, not by colour alone."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import math

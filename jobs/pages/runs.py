@@ -5,8 +5,6 @@ policies and comparisons are compared by the same names of figures: `byte_gap_cl
 capacities were asked for in bytes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """What a comparison of policies found, in sentences; and its rows in the order of merit."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

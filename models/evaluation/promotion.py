@@ -3,8 +3,6 @@
 Savings are WAN bytes, and core-hours that jobs need for their reads, waiting included.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType

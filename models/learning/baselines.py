@@ -4,8 +4,6 @@ Each is also a learner whose fit changes nothing, so that it can be calibrated a
 (`models.learning.fit.fit_calibrated`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Protocol, Self

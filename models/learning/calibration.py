@@ -3,8 +3,6 @@
 SciPy and scikit-learn are loaded where they are used: a steward's host, which reads models, has neither.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Fits one horizon's model: its scorer on all rows, its calibration on scores of rows not fitted on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Learners of scikit-learn, which `train --compare` measures beside LightGBM; their models are not stored."""
 
-from __future__ import annotations
-
 import dataclasses
 import warnings
 

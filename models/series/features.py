@@ -1,7 +1,5 @@
 """Features of a series: each dataset's own reads, and those of its neighbours by name and age."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 
@@ -41,13 +39,18 @@ class SeriesFeatures:
 
     def __init__(self, series: Series) -> None:
         self.series = series
-        self._start = max(series.first, series.now - _HISTORY + 1) - 1  # column 0 is a unit without reads
-        reads = _dense(series, self._start)
+        self._start = start = max(series.first, series.now - _HISTORY + 1) - 1
+        # Reads of each dataset (row) in the units start … now (column); column 0 stays empty.
+        reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
+        is_later = series.unit > start
+        reads[series.code[is_later], series.unit[is_later] - start] = series.reads[is_later]
         self._active = reads > 0
         self._volume = np.log1p(reads)
         self._n_active = _running(self._active)
         self._n_reads = _running(reads)
-        self._last = _last_active(self._active)
+        # Per cell, the column of the last active cell up to it in its row; 0 if there is none.
+        columns = np.arange(self._active.shape[1])
+        self._last = np.maximum.accumulate(np.where(self._active, columns, 0), axis=1)
         self._decayed = {h: _decayed(self._active.astype(np.float32), h) for h in _HALF_LIVES}
         self._decayed_volume = {h: _decayed(self._volume, h) for h in _VOLUME_HALF_LIVES}
         self._groups = _groups(series)
@@ -117,22 +120,8 @@ class SeriesFeatures:
         return columns
 
 
-def _dense(series: Series, start: int) -> Float32Array:
-    """Reads of each dataset (row) in the units start … now (column); column 0 stays empty."""
-    reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
-    held = series.unit > start
-    reads[series.code[held], series.unit[held] - start] = series.reads[held]
-    return reads
-
-
 def _running(values: BoolArray | Float32Array) -> Float32Array:
     return np.asarray(np.cumsum(values, axis=1, dtype=np.float64), np.float32)
-
-
-def _last_active(active: BoolArray) -> IntArray:
-    """Per cell, the column of the last active cell up to it in its row; 0 if there is none."""
-    columns = np.arange(active.shape[1])
-    return np.maximum.accumulate(np.where(active, columns, 0), axis=1)
 
 
 def _decayed(values: Float32Array, half_life: float) -> Float32Array:

@@ -4,8 +4,6 @@ The ranking is by boosted trees, and a logistic regression that steadies them. T
 forecasts made at past units of a series, compared with the reads that followed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

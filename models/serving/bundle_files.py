@@ -8,8 +8,6 @@ Names are known, sizes are bounded, and one digest covers all files. A steward f
 in MLflow, or of a copy that was kept of its files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

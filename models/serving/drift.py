@@ -5,8 +5,6 @@ the training data, and a bin for null. By the credit industry's rule of thumb 0.
 one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """MLflow with short timeouts, little logging, and cachecast's errors. Import mlflow only through here."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -8,8 +8,6 @@ register versions, so the last two count only together with our own record of pr
 each version only with the digest that its training kept in the table trainings (`ModelVersion`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,8 +12,6 @@ A folder is written under a hidden name and renamed when complete: a crash leave
 leaves hidden is deleted after a week. A complete training that MLflow refused stays.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

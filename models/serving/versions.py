@@ -1,7 +1,5 @@
 """Names of a region's models in MLflow."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

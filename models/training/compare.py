@@ -3,8 +3,6 @@
 Figures are given by weighting (file, byte, dataset) and by part of the rows (cold, warm, tier).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 

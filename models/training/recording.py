@@ -1,7 +1,5 @@
 """The record of a training: a run per model compared, the models that serve, rows of figures, and plots."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,7 @@ from models.learning.learners import Trees
 from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, Slice, best
+from models.training.compare import Evaluation, best
 
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
@@ -196,17 +194,13 @@ def _test_metrics(evaluation: Evaluation) -> dict[str, float]:
     """Metrics by their names in MLflow: `test_auc`, `byte/cold/auc`, `byte/at_10pct/precision` and so on."""
     metrics = {f"test_{name}": value for name, value in evaluation.quality.numbers.items()}
     for part in evaluation.slices:
-        prefix = _metric_prefix(part)
+        prefix = f"{part.weighting}/{''.join(c if c.isalnum() else '_' for c in part.part)}"
         metrics |= {f"{prefix}/{name}": v for name, v in part.quality.numbers.items() if name in _NAMES}
     for holding in evaluation.holdings:
         prefix = f"{holding.weighting}/at_{holding.capacity_fraction:.0%}".replace("%", "pct")
         figures = {"precision": holding.precision, "recall": holding.recall}
         metrics |= {f"{prefix}/{name}": value for name, value in figures.items() if math.isfinite(value)}
     return metrics
-
-
-def _metric_prefix(part: Slice) -> str:
-    return f"{part.weighting}/{''.join(c if c.isalnum() else '_' for c in part.part)}"
 
 
 def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, float]:

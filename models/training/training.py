@@ -1,7 +1,5 @@
 """Training of a model per horizon: learners and baselines are measured, and the best LightGBM is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -114,7 +112,9 @@ def train(
         try:
             check_enough(known)
             part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
-            evaluations = _evaluations(part, spec, effort)
+            learners = [LEARNERS[name](effort) for name in effort.learners]
+            learned = [evaluate_learner(learner, part.train, part.test) for learner in learners]
+            evaluations = _of_baselines(part, spec) + learned
             if reason := why_recency(evaluations):
                 by_recency[duration_label(horizon_s)] = reason
         except ModelError as error:
@@ -216,12 +216,6 @@ def _by_horizon(
         reasons = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
         raise ModelError(f"no horizon can be trained as of {as_of_label(until_s)}: {reasons}")
     return results, dropped
-
-
-def _evaluations(part: HorizonParts, spec: FeatureSpec, effort: Effort) -> list[Evaluation]:
-    learners = [LEARNERS[name](effort) for name in effort.learners]
-    evaluations = [evaluate_learner(learner, part.train, part.test) for learner in learners]
-    return _of_baselines(part, spec) + evaluations
 
 
 def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:

@@ -1,7 +1,5 @@
 """Cancels the items that no longer count, and deletes plans of which nothing is left to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ agree to well within `LEASE_S`. Nothing waits for a time more than `CLOCK_SLACK_
 it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Queries of a push journal; nothing is changed."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence

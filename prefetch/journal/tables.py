@@ -1,7 +1,5 @@
 """The journal's tables, the states of its plans and items, and what a row of them holds."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping

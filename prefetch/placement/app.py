@@ -1,7 +1,5 @@
 """The placement service's HTTP: the routes that caches, operators and batch systems call, with their docs."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterable

@@ -6,8 +6,6 @@ Here, at a limit, the connection that was longest without an answer is closed: R
 it opens, while who floods the service opens connections and is slow.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import ipaddress

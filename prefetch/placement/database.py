@@ -1,7 +1,5 @@
 """What outlives the service: its tables, and the exchange that keeps memory and tables in step."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -6,8 +6,6 @@ alone count: a server joins with its first one, and leaves when it was silent fo
 is silent for `liveness_s` or more, the others stand in for it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 

@@ -4,8 +4,6 @@ Other requests are counted, their bodies read within bounds, and handed on in tu
 the two routes wait for a few of them at most.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping

@@ -1,7 +1,5 @@
 """What callers send, checked before anything else sees it, and replies that are made once and sent often."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import json

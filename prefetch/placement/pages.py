@@ -4,8 +4,6 @@ All their files come from here. A page of the operator is kept for some seconds:
 once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import html
 import time

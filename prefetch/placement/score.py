@@ -3,8 +3,6 @@
 Source: KIT, "Advancing throughput of HEP analysis work-flows using caching concepts" (NaviX).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

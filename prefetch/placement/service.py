@@ -3,8 +3,6 @@
 One thread, the event loop's, changes and reads it; `Synchroniser` carries changes to the tables and back.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import fnmatch
 import re

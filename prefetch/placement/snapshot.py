@@ -3,8 +3,6 @@
 A name is its 64-bit key: the chance that two of a million names have the same key is 3 in 10^8.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import functools

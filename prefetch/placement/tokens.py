@@ -1,7 +1,5 @@
 """Who may change things: bearer tokens, and tokens that an issuer signs (WLCG, SciTokens)."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Why an item is in a plan, and why a file is in it or not, in words that an operator reads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A plan's items as columns, and the bounds in bytes that it keeps."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Sequence

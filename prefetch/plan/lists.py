@@ -3,8 +3,6 @@
 Every function is pure: those that read a `Case` return places in `case.disk` or `case.candidates`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cached_property
 from typing import NamedTuple
@@ -30,11 +28,6 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     among = order[places]
     order[places] = among[np.lexsort((item[among], -last_use_s[among], -ranked[places]))]
     return order
-
-
-def worst_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
-    """Indices where `mask`, lowest key first; ties by last use, the oldest first, then by item."""
-    return best_first(-key, -last_use_s, item, mask)
 
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
@@ -66,15 +59,6 @@ def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit:
     within = np.empty(order.size, np.bool_)
     within[by_group] = fits
     return order[within]
-
-
-def fraction_bytes(scores: Scores, files: Files, fraction: float) -> IntArray:
-    """Bytes of each dataset (by code) that are worth caching: `fraction` of the bytes of its candidates."""
-    code = files.dataset[scores.item]
-    member = code >= 0
-    size = np.zeros(1 + int(files.dataset.max(initial=-1)), np.int64)
-    np.add.at(size, code[member], scores.size_bytes[member])
-    return (fraction * size).astype(np.int64)
 
 
 def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
@@ -132,8 +116,12 @@ class Case:
 
     @cached_property
     def worth_caching(self) -> IntArray:
-        """Bytes of each dataset (by code) that are worth caching, where `cached_fraction` bounds them."""
-        return fraction_bytes(self.scores, self.files, self.limits.cached_fraction)
+        """Bytes of each dataset (by code) that are worth caching: a fraction of those of its candidates."""
+        code = self.files.dataset[self.scores.item]
+        member = code >= 0
+        size = np.zeros(1 + int(self.files.dataset.max(initial=-1)), np.int64)
+        np.add.at(size, code[member], self.scores.size_bytes[member])
+        return (self.limits.cached_fraction * size).astype(np.int64)
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
         """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""
@@ -172,7 +160,7 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)
     key = np.where(treatment == Treatment.TEST, TESTS, key)
     key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
-    return worst_first(key, disk.last_use_s, disk.item, may_go)
+    return best_first(-key, -disk.last_use_s, disk.item, may_go)
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:

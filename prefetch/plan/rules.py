@@ -1,7 +1,5 @@
 """A site's rules: what a plan does with each file, and what a cache never admits."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import itertools

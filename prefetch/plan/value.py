@@ -9,8 +9,6 @@ The worth per byte is a weighted geometric mean of this rate and of recency, 1 /
 which may know more than predictions do. With a weight of 0 a plan keeps what LRU keeps.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import functools

@@ -1,7 +1,5 @@
 """One try of one plan item: ask the cache, act only if needed, ask again. Knows no journal and no threads."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What holds a push back: bytes per second, sources that fail, and a cache that does not answer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

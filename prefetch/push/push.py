@@ -4,8 +4,6 @@ It is safe to repeat at any time. A cache has one pusher at a time (`prefetch.jo
 not touched, and items that a crash left half done are first looked up in the cache.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

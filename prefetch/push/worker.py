@@ -1,7 +1,5 @@
 """Threads that try items on a cache, the items marked as running before a try, and renewals of pins."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import math

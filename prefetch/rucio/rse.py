@@ -10,8 +10,6 @@ A replica is `adding` or `removing` until Rucio's own answer confirms it; then i
 is not confirmed is reported again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,17 +157,15 @@ class Sync:
             if not left or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
-        unknown = self._unknown([did for did in left if pending[did] == "adding"])
+        adding = [did for did in left if pending[did] == "adding"]
+        known = set(map(did_of, metadata(self._session, adding)[0]))
+        unknown = [did for did in adding if did not in known]
         self._reported.note(self._rse, unknown, "unknown", now_s=time.time())
         n_unknown = sum(state == "unknown" for state in self._reported.states(self._rse).values())
         return counts | {"unknown": n_unknown, "unconfirmed": len(left) - len(unknown)}
 
     def _present(self, dids: Sequence[Did]) -> set[Did]:
         return {did for did, at in replicas(self._session, dids, self._rse) if self._rse in at}
-
-    def _unknown(self, dids: Sequence[Did]) -> list[Did]:
-        known = set(map(did_of, metadata(self._session, dids)[0]))
-        return [did for did in dids if did not in known]
 
 
 _AVAILABILITY = {"availability_read": True, "availability_write": False, "availability_delete": False}

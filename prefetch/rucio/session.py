@@ -6,8 +6,6 @@ ever longer pauses; nothing waits for a person; tokens are kept apart by server;
 passwords at DEBUG, is dropped.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Compares this machine's clock with the cache's: at the steward's start, and later."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final

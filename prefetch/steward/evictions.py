@@ -1,7 +1,5 @@
 """How much a steward may evict, and the evictions under way."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Sequence

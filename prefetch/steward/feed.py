@@ -4,8 +4,6 @@ A report counts as this cache's if it comes under the name that the server gives
 Anybody can send under that name: no report decides what is open, held or evicted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import time

@@ -1,7 +1,5 @@
 """The bytes that XCache compares with its high watermark, and how many of them arrive between two looks."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -108,7 +106,8 @@ class DataDisks:
         """What is not available to others than root, as XCache counts; or what is reported, and what open
         files have grown by since. Raises TargetUnavailable.
         """
-        of_files = held_bytes + _grown(self._root, growing)
+        grown = sum(max(0, _on_disk(f"{self._root}{name}") - known) for name, known in growing)
+        of_files = held_bytes + grown
         if not self._has_them_alone:
             return of_files
         statuses = [_asked(os.statvfs, folder) for folder in self._folders.values()]
@@ -257,11 +256,6 @@ def _top(folder: Path) -> Path:
     while folder.parent != folder and _device(folder.parent) == device:
         folder = folder.parent
     return folder
-
-
-def _grown(root: Path, growing: Iterable[tuple[str, int]]) -> int:
-    """Bytes that files below `root` have on disk beyond those known."""
-    return sum(max(0, _on_disk(f"{root}{name}") - known) for name, known in growing)
 
 
 def _on_disk(path: str) -> int:

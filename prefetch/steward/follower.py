@@ -1,7 +1,5 @@
 """Passes to a `Steward` what a cache reports: reads by jobs, open files, and when to look at the disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 import itertools

@@ -127,7 +127,8 @@ def begin(
     for report in reports:
         # The past takes a while, and the clock may have been set since the walk.
         until_s = max(now_s, listing.at_s + uptime_s() - listing.uptime_s) + SETTLED_S
-        if _is_since(report, listing.at_s - SETTLED_S, until_s):
+        since_s = listing.at_s - SETTLED_S
+        if isinstance(report, FileClose) and since_s <= report.received_t <= until_s:
             new = [report]
             break
         if isinstance(report, FileClose):
@@ -181,11 +182,6 @@ def _use_s(report: Report) -> float:
     if isinstance(report, FileClose):
         return float(report.detach_t)
     return float(report.begin_s) if isinstance(report, Packet) else 0.0
-
-
-def _is_since(report: Report, at_s: float, until_s: float) -> bool:
-    """Whether it is a close that the collector received from `at_s` to `until_s`, by its own clock."""
-    return isinstance(report, FileClose) and at_s <= report.received_t <= until_s
 
 
 def some_held(book: Book) -> list[str]:

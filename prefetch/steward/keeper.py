@@ -1,7 +1,5 @@
 """Keeps a live cache below its high watermark by evicting in our order, so that its own purge never runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import deque

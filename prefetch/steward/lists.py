@@ -1,7 +1,5 @@
 """What plans and queues ask of a steward, read in a thread of its own, as journal and tables may hang."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

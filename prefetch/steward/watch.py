@@ -1,7 +1,5 @@
 """What a steward knows of its cache: its disk, its reports, and whether reports are complete."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import deque

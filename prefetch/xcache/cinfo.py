@@ -4,8 +4,6 @@ Source: format version 4 as written by XRootD 5.0 to 6.2.1 on little-endian mach
 `XrdPfcInfo.hh`. Versions 2 and 3 of older caches are refused.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

@@ -1,7 +1,5 @@
 """A cache's namespace as Arrow batches: one row a file, with the accesses its cinfo remembers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -64,17 +62,13 @@ def batches(namespace: Path, spaces: Sequence[Path] = ()) -> Iterator[pa.RecordB
     n_records = 0
     for file in walk(namespace, spaces):
         some.append(file)
-        n_records += _weight(file)
+        if file.info is not None:  # its block map counts as if it were records
+            n_records += len(file.info.accesses) + len(file.info.blocks) // _RECORD_BYTES
         if len(some) == BATCH_FILES or n_records >= BATCH_RECORDS:
             yield _batch(some)
             some, n_records = [], 0
     if some:
         yield _batch(some)
-
-
-def _weight(file: WalkedFile) -> int:
-    """A file's access records, and its block map as if it were some."""
-    return 0 if file.info is None else len(file.info.accesses) + len(file.info.blocks) // _RECORD_BYTES
 
 
 def remembered(info: CInfo) -> list[Remembered]:

@@ -5,8 +5,6 @@ bytes cross to us; open and close alone renews a file's place in the purge order
 milliseconds of the close. Every use is noted by the cache as an access: see `FileClose.is_ours`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -10,8 +10,6 @@ it: with `u` the authenticated name, if the server asks for one and has `auth` i
 5.5.3 with `xrootd.monitor all auth … dest fstat user info …`. Nothing in a datagram is trusted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import struct

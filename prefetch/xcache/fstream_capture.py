@@ -5,8 +5,6 @@ A line is `{"remote": "ip:port", "data": "<base64 of the datagram>", …}`, as O
 Datagrams count in the order they stand: a close ends an open of the same datagram or of an earlier one.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import codecs

@@ -1,7 +1,5 @@
 """What a cache holds: by the records in its namespace, or by the closes that it reported."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -10,8 +10,6 @@ publishes `{"event_type", "payload", "created_at"}`. Nothing in a
 message is trusted.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import contextlib
@@ -260,7 +258,8 @@ def _close(record: dict[str, Any], at_s: int) -> CaptureRecord | Refused:
     if parts:
         close.setdefault("read_bytes", sum(parts))
     for name in ("start_time", "end_time"):
-        close[name] = _milliseconds(close.get(name))
+        at = close.get(name)
+        close[name] = at * 1000 if isinstance(at, int | float) and 0 < at < _LATEST_S else at
     published = {"timestamp": at_s * 1000} | (metadata if isinstance(metadata, dict) else {})
     return CaptureRecord("closes", _line({"data": close, "metadata": published}))
 
@@ -272,10 +271,6 @@ def _line(record: Mapping[str, Any]) -> bytes:
 def _number(record: Mapping[str, Any]) -> int:
     said = json.dumps(record, sort_keys=True).encode()
     return int.from_bytes(hashlib.sha256(said).digest()[:8]) % _NUMBERS
-
-
-def _milliseconds(value: object) -> object:
-    return value * 1000 if isinstance(value, int | float) and 0 < value < _LATEST_S else value
 
 
 def _remotes(value: object) -> object:

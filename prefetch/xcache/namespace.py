@@ -1,7 +1,5 @@
 """Walks a cache's namespace and reads every cinfo; reads the count of bytes that the server keeps there."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

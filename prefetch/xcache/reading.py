@@ -6,8 +6,6 @@ as a line of JSON on stdin, answers `ready`, starts with the next line, answers 
 It also ends when stdin does, that is with the process that started it.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import itertools

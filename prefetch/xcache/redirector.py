@@ -5,8 +5,6 @@ remembers the locations of a file, also that there are none: only a refresh asks
 `cms.delay lookup`. Locations are addresses; nothing is ever sent to one that is not configured.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

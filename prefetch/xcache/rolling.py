@@ -7,8 +7,6 @@ so that a crash of the machine loses no more, and finishes files: fsync, then re
 last frame.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

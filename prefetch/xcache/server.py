@@ -1,7 +1,5 @@
 """What depends on a server's version, the logins to servers, and the choice of files to ask one for."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import dataclasses

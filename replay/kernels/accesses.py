@@ -5,8 +5,6 @@ request hides the time that memory takes. Without it, on zipf10m, LRU takes 1.5 
 S3-FIFO and the byte bound 1.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 

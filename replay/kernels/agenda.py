@@ -1,7 +1,5 @@
 """What is due when, in the order of its time; of equal times, what was entered first comes first."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

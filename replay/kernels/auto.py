@@ -6,8 +6,6 @@ better where what was learned holds no more. Every order is kept up to date with
 followed from one victim to the next.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

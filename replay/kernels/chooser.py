@@ -6,8 +6,6 @@ trusted begin where the best one is, and need no such proof. They are left befor
 (`MOST_LOST`), but not for less than a change may cost (`CHANGED`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 What the steward does is what `replay.steward.Steward` does beside a live cache.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

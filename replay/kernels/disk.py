@@ -5,8 +5,6 @@ order, and the touches by plans. A queue is never reordered; instead each file s
 latest, and an older entry of the file in a queue is skipped.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

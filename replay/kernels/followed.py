@@ -4,8 +4,6 @@ Of `Followed` one part is an order, the others are None. A kernel is compiled fo
 done where an argument is not None is left out where it is, so that the others' code costs nothing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from features.common.arrays import Ids

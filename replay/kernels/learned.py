@@ -1,7 +1,5 @@
 """A learned order beside a cache: LRU until the first one begins, then the least valuable of a sample."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Queues of files with their bytes, from the oldest to the newest, which any file can leave in one step."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ the low watermark. What a plan does to the disk (evictions, prefetches, and pins
 last.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files on disk by value: which of a random sample a learned order would miss least."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

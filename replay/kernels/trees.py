@@ -5,8 +5,6 @@ that no split rules out (QuickScorer: Lucchese et al., SIGIR 2015). So every spl
 rows of a block side by side, without a branch, wherever a row is in the tree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """Policies that decide at each access, by name. To add one, write a module here and a line in `POLICIES`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ With files of different sizes it is no bound on hits; its bytes are within 1e-4 
 The farthest next access is found in a set of positions, a 64-ary tree of bits.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

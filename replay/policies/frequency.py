@@ -1,7 +1,5 @@
 """Eviction by frequency, with or without ageing and size: LFU, LFU-DA and GDSF are one loop."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 
@@ -27,11 +25,6 @@ class Heap(NamedTuple):
     key: FloatArray
     tie: IndexArray
     file: IndexArray
-
-
-def no_entries(m: int) -> Heap:
-    """Room for `m` files."""
-    return Heap(np.empty(m, np.float64), np.empty(m, np.int32), np.empty(m, np.int32))
 
 
 @bare
@@ -136,7 +129,8 @@ def least_valuable(value: Value, trace: Trace, capacity_bytes: int, hit: BoolArr
     """Evict the smallest key, on a tie the least recently used. Returns the peak usage in bytes."""
     m = trace.n_items
     files = Files(np.zeros(m, np.int32), np.empty(m, np.int32), np.empty(m, np.float64))
-    return int(_run(accesses(trace, capacity_bytes, hit), value, files, no_entries(m)))
+    heap = Heap(np.empty(m, np.float64), np.empty(m, np.int32), np.empty(m, np.int32))
+    return int(_run(accesses(trace, capacity_bytes, hit), value, files, heap))
 
 
 @bare

@@ -3,8 +3,6 @@
 Before the first order begins, the least recently used file goes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple

@@ -15,8 +15,6 @@ Traceback (most recent call last):
 features.common.errors.ConfigError: policy: lucky has a hit at access 0, the first of its file
 """
 
-from __future__ import annotations
-
 import importlib.util
 import traceback
 from collections.abc import Sequence

@@ -18,8 +18,6 @@
 {'first-come': 2, 'lru': 0}
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 

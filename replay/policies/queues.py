@@ -7,8 +7,6 @@ The queues of S3-FIFO and 2Q (Johnson and Shasha, 1994) are rings of resident fi
 files that were evicted.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Traces read from files: the `accesses` table, any Parquet or CSV, and libCacheSim's formats."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """A `Trace` made from the columns of a source, one column at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The files of a trace: their sizes, names and dense ids; also those that only a catalogue has."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeAlias
 
 import numpy as np

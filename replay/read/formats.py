@@ -3,8 +3,6 @@
 libCacheSim's binary traces are little-endian records without padding.
 """
 
-from __future__ import annotations
-
 import codecs
 import itertools
 import re
@@ -158,7 +156,8 @@ def _read_table(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
         auto_dict_encode=True,
         auto_dict_max_cardinality=_EVERY_NAME,
     )
-    parse = pacsv.ParseOptions(delimiter=_delimiter(path))
+    header = head_of(path, _BLOCK_BYTES // 256).split(b"\n", 1)[0].decode(errors="replace")
+    parse = pacsv.ParseOptions(delimiter=max(_DELIMITERS, key=header.count))
     try:
         return _parsed(path, parse, convert, use_threads=True)
     except (pa.ArrowException, OSError):
@@ -177,11 +176,6 @@ def _parsed(
     options = pacsv.ReadOptions(use_threads=use_threads, block_size=_BLOCK_BYTES)
     with open_bytes(path) as stream:
         return pacsv.read_csv(stream, read_options=options, parse_options=parse, convert_options=convert)
-
-
-def _delimiter(path: Path) -> str:
-    header = head_of(path, _BLOCK_BYTES // 256).split(b"\n", 1)[0].decode(errors="replace")
-    return max(_DELIMITERS, key=header.count)
 
 
 def _padded(path: Path, whole: Sequence[str]) -> list[str]:

@@ -3,8 +3,6 @@
 Every command that takes a trace knows these roles and no others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Whatever wrote them, a column of bytes that are UTF-8 is one of strings, and one
 Hive's strings are plain bytes, Oracle's whole numbers are decimals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Times of a trace in whole seconds since 1970, and the end and the bytes of an access, where stated."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple, TypeAlias
 

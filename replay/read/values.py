@@ -3,8 +3,6 @@
 Arrow's own conversions import pandas at first use, which takes longer than reading a small trace.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np

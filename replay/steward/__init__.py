@@ -3,8 +3,6 @@
 To add one, write a module here and a line in `new_order`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

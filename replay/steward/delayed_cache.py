@@ -1,7 +1,5 @@
 """A cache beside which a steward evicts, with the delays of a live one."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Learned orders beside a live cache: the order by a model, and the best of it and heuristics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

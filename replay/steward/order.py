@@ -3,8 +3,6 @@
 `replay.kernels.heuristics` has what the latter do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Protocol, TypeVar

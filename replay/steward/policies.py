@@ -1,7 +1,5 @@
 """The policies that drive a steward through a trace, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The files of a cache and their order of eviction: the same object in replay and beside a live cache."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Collection, Mapping
 from types import MappingProxyType

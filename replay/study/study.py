@@ -1,7 +1,5 @@
 """The whole study of one trace and one cache."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial

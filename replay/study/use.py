@@ -1,7 +1,5 @@
 """What an XCache of one size did with every access, file and part of a trace; distributions of the files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property

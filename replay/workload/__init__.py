@@ -5,8 +5,6 @@ in groups read in sessions and spells, and lose interest. Their shapes follow pu
 and an archive's records; nothing is fitted to a planner's strengths.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from features.common.arrays import FloatArray

@@ -5,8 +5,6 @@ each it begins a spell: passes over the same files, at gaps that depend on the d
 user's pace. Production reads what is read once.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -57,12 +55,6 @@ def families(datasets: Datasets) -> IntArray:
     place = np.arange(kind.size) - np.repeat(heads, np.diff(np.append(heads, kind.size)))
     family: IntArray = np.arange(kind.size) - place % FAMILY
     return family
-
-
-def session_lengths(share: float) -> FloatArray:
-    """The chance that a session reads its 1st, 2nd, … dataset."""
-    reached: FloatArray = np.power(share, np.arange(FAMILY, dtype=np.float64))
-    return reached
 
 
 def habitual_datasets(
@@ -162,7 +154,8 @@ def reads_per_file(category: CategoryConfig) -> float:
 def _with_siblings(mass: FloatArray, habits: HabitsConfig) -> FloatArray:
     """The rate of spells over each dataset, by that of the sessions that begin at each."""
     spells = np.zeros(mass.size)
-    for step, reached in enumerate(session_lengths(habits.session_share)):
+    # The chance that a session reads its 1st, 2nd, … dataset.
+    for step, reached in enumerate(np.power(habits.session_share, np.arange(FAMILY, dtype=np.float64))):
         place = np.arange(mass.size) - step
         inside = place // FAMILY == np.arange(mass.size) // FAMILY
         spells += reached * np.where(inside, mass[np.maximum(place, 0)], 0.0)

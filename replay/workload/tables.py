@@ -4,8 +4,6 @@
 unmerged files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The passes of users and production over datasets, when they begin, and every read of them in time order."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 
@@ -43,7 +41,11 @@ class Tasks(NamedTuple):
 
 def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
     """One pass over every dataset that is read, and further ones up to the categories' `accesses`."""
-    dataset, share = _passes(config, datasets, rng)
+    # The dataset of each pass, and the share of its files that the pass reads.
+    first = np.flatnonzero(datasets.role != DORMANT)
+    more = [_more(c, i, config.growth, datasets, rng) for i, c in enumerate(config.categories)]
+    dataset, share = (np.concatenate(column) for column in zip(*more, strict=True))
+    dataset, share = np.concatenate([first, dataset]), np.concatenate([np.ones(first.size), share])
     order = np.lexsort((rng.random(dataset.size), dataset))
     dataset, share = dataset[order], share[order]
     start = _starts(config, datasets, rhythm, dataset, rng)
@@ -65,16 +67,6 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
         session=np.arange(dataset.size, dtype=np.int32),
         gap=np.zeros(dataset.size, np.float32),
     )
-
-
-def _passes(
-    config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
-    """The dataset of each pass, and the share of its files that the pass reads."""
-    first = np.flatnonzero(datasets.role != DORMANT)
-    more = [_more(c, i, config.growth, datasets, rng) for i, c in enumerate(config.categories)]
-    dataset, share = (np.concatenate(column) for column in zip(*more, strict=True))
-    return np.concatenate([first, dataset]), np.concatenate([np.ones(first.size), share])
 
 
 def _more(

@@ -1,7 +1,5 @@
 """The command finds its own packages, or says what hides them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

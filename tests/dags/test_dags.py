@@ -1,7 +1,5 @@
 """The DAGs, loaded by a real Airflow: they parse without a network, and run commands that exist."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

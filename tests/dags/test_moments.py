@@ -1,7 +1,5 @@
 """Runs and their moments, and the webhook: plain functions, without Airflow."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import datetime as dt

@@ -1,7 +1,5 @@
 """What an accesses table holds: reads of the demand source, each once; labels, against plain loops."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Servers that never end an answer, or fill the memory with it."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Files beside hostile neighbours: what is opened, and what is left where writing fails."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

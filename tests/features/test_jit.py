@@ -1,7 +1,5 @@
 """Kernels are compiled once, however many processes begin together."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

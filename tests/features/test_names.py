@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import gzip
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Units, sizes and times: what people write, and back; errors that are bounded and cross processes."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A cache to test against: a directory, or a real XCache on loopback, behind the same few handles."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """What every cache target obeys: a folder and a real XCache alike."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Traces from arrays and from the house's tables in memory; their datasets, kinds and readers."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The benefit model: the published points come out again, sums agree with a slow walk, Eq. 1 with a scan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bounds, against a solver of linear programs; the curve of LRU, against replays and slow stack distances."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction

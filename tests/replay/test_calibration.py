@@ -3,8 +3,6 @@
 At full size they are checked by bench/calibrate.py.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The XCache engine against a brute force that sorts the whole disk at every check; single rules by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

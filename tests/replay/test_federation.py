@@ -1,7 +1,5 @@
 """Several caches: who holds what; and in levels, by hand and beside a plain loop that knows no arrays."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from typing import Any

@@ -1,7 +1,5 @@
 """Regions with habits: each ingredient shows in what is generated, and is gone without it."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

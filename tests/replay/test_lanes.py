@@ -1,7 +1,5 @@
 """Vector instructions against their plain twin, a loop over rows and splits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Policies against slow twins, and against libCacheSim; on 10 M reads: bench/replay_speed.py --exact."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from collections.abc import Callable

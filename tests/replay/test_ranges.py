@@ -1,7 +1,5 @@
 """Which server has a file: by ranges of a site's servers, and by hash; both move little."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The study's numbers against slow walks over random traces."""
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The study's labels: tiers, categories and regions, from whatever names a file or an origin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """The study's verdicts, on sums and on a trace made for them."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

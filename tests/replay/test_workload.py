@@ -1,7 +1,5 @@
 """The demo's month: the same for a seed, and of the shape it claims."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A real browser for the pages, wrong clocks, versions of XRootD, and a real cache with stewards."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ then to the push into a real XCache beside a cache that hangs; verify_outcomes r
 runs capacity_report; spark-submit and a whole day on HDFS are in bench/airflow_day.py.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """A real XCache beside our programs: what is on our blacklist is not cached; a tracer's reads are pulled."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import shutil

@@ -3,8 +3,6 @@
 Nothing is lost or counted twice, known by what the tests published themselves.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

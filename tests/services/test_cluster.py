@@ -1,7 +1,5 @@
 """The same jobs on a real standalone cluster, and by spark-submit with a zip of the rooms: the same rows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

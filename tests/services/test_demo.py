@@ -1,7 +1,5 @@
 """The demo: the whole loop on a generated month against a real XCache, real Spark and MLflow."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The demo's two caches side by side, ended in the middle of their reads."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

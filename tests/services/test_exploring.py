@@ -1,7 +1,5 @@
 """Pages that people explore, in a real browser: values, capacities, policies, and the keyboard alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

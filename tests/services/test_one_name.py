@@ -1,8 +1,6 @@
 """The loop beside a real XCache whose paths are not Rucio's names: what it read is what the catalogue lists,
 and what is planned by DID is fetched, pinned and evicted at its paths."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """The operator's page of `cachecast serve` in a real browser: nothing fails, keys suffice."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """The pages in a real browser: they open without an error, plots are there, nothing is wider than a phone."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The placement service on a real PostgreSQL: two of them on one database, and the database away."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A schedd's queue beside a real XCache: what it names is fetched, its jobs read, and it gets the credit."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

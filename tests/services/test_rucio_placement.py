@@ -1,7 +1,5 @@
 """A real Rucio asks the real placement service: PFNs lead through our servers, datasets to our sites."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """What a real Rucio server says of its rules, and writes for its broker, which is a real one, as a queue."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The source `rucio_server` and its session, with a real Rucio server."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import uuid

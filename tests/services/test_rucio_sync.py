@@ -1,7 +1,5 @@
 """Volatile replicas in step with a cache: a real Rucio, its cache consumer, and a real broker between."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket

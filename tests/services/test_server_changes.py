@@ -1,7 +1,5 @@
 """An older server is started in the place of a newer one, under a push and under a steward."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """`cachecast site-test` against a real cache and its origin: what it leaves behind, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

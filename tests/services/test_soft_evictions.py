@@ -3,8 +3,6 @@
 The disk shows what went. What is pinned meanwhile stays as well.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A steward beside a real XCache while somebody lies to it, or its journal goes: what stays on disk."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

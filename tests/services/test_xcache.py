@@ -1,7 +1,5 @@
 """A push to a real XCache: what it does to the cache's disk, seen from cinfo, the g-stream and the origin."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 import time

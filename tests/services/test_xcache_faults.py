@@ -1,7 +1,5 @@
 """A push to a real XCache while things break: nothing lost, nothing twice, and receipts that say what was."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Beside real caches: what the tables say of hits and misses, against what was read and had to be fetched."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import os

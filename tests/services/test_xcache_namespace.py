@@ -1,7 +1,5 @@
 """What a namespace is worth as a cache's word: unmounted, another cache's, damaged, with a wrong clock."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The steward as a service beside a real XCache: killed, restarted, deaf, twice, and with wrong clocks."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Each in a process of its own: the XRootD client has one login and one trust a process.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Logins by X.509 proxies at a real XCache that asks for a VO; each in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rows of the table of accesses from what a test says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

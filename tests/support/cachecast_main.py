@@ -1,7 +1,5 @@
 """`cachecast` as its program runs it, in this process: the exit code, all that it writes, an environment."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

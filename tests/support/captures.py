@@ -1,7 +1,5 @@
 """All that a capture holds, at once."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many random cases a slow oracle judges: few in `make test`, thousands in `make verify`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar

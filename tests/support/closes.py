@@ -1,7 +1,5 @@
 """Closes of files as a cache reports them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Accesses with the datasets and readers that a test chooses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

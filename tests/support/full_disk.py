@@ -1,7 +1,5 @@
 """A disk without room, for tests that need no root."""
 
-from __future__ import annotations
-
 import resource
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Names as an attacker would choose them, for whatever shows names."""
 
-from __future__ import annotations
-
 NAMES = (
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 2'>",

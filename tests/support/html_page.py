@@ -1,7 +1,5 @@
 """What a page of ours holds, read from its HTML."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

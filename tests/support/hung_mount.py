@@ -1,7 +1,5 @@
 """A mount whose file system never answers, as of a dead NFS server; needs root."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

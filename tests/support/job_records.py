@@ -1,7 +1,5 @@
 """A generated site of jobs with a planted truth: what they read, from where, and how efficient they are."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 

@@ -1,7 +1,5 @@
 """The smallest ladders of models, and ladders asked from Python."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray

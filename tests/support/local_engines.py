@@ -1,7 +1,5 @@
 """Engines of this process alone, for any number of rows."""
 
-from __future__ import annotations
-
 from jobs.ground.settings.tree import SparkSettings
 from jobs.loop.train.engines import Engines
 

@@ -1,7 +1,5 @@
 """A folder that one process of a run makes, and all of them read."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small good record of every source, and the damages that servers, brokers and other tools do to it."""
 
-from __future__ import annotations
-
 import base64
 import codecs
 import csv

@@ -1,7 +1,5 @@
 """Files of which a planner knows nothing but what a test says."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray

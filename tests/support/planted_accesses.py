@@ -1,7 +1,5 @@
 """Accesses with a rhythm that an order of eviction can learn: some datasets come back, most do not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

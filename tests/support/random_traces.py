@@ -1,7 +1,5 @@
 """Short traces of few small files, drawn at random, an access per second."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

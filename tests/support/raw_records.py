@@ -1,7 +1,5 @@
 """Raw records of reads and of a catalogue, as servers, caches and Rucio write them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json

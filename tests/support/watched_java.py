@@ -1,7 +1,5 @@
 """A command of cachecast in a process of its own, with a Java that only notes that it was started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small random worlds of reads and files, and how they become tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import random

@@ -2,8 +2,6 @@
 site, where one of several caches serves, holds or is to hold a file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import random

@@ -3,8 +3,6 @@
 The steward writes them, `outcomes` and the operator's page read them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

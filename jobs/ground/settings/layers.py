@@ -1,7 +1,5 @@
 """The layers that settings come from: shipped file, site, environment, command line; later ones win."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os
@@ -64,13 +62,9 @@ def layered(
     places = [place for place in (base, path) if place is not None]
     sites = [layer for place in places for layer in (*_site(place), *_secrets(place))]
     option = [] if tables is None else [Layer("--tables", {"tables": {"root": tables}})]
-    layers = (_shipped(), *sites, *_environment(env), *option)
+    defaults = read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text())
+    layers = (Layer(SHIPPED, defaults), *sites, *_environment(env), *option)
     return Layered(functools.reduce(_merged, (layer.values for layer in layers), {}), layers)
-
-
-def _shipped() -> Layer:
-    """The defaults that come with the package."""
-    return Layer(SHIPPED, read_toml(SHIPPED, resources.files("conf").joinpath("base.toml").read_text()))
 
 
 def _has(values: object, path: Sequence[str | int]) -> bool:

@@ -3,8 +3,6 @@
 This file imports nothing, as `setup.py` runs it. A checkout needs no entry points of its own.
 """
 
-from __future__ import annotations
-
 GROUP = "cachecast.sources"
 """The entry points of sources, those of other packages too."""
 

@@ -1,7 +1,5 @@
 """The sources of `cachecast pull`, and the settings of what is read: arrivals, queues of jobs, Rucio."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import pydantic

@@ -1,7 +1,5 @@
 """Types of settings: frozen sections, and values written with their unit."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit

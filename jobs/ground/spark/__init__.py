@@ -1,7 +1,5 @@
 """The Spark session, tables as DataFrames, and what Spark needs: Java, and the code for its executors."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

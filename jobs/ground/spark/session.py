@@ -1,7 +1,5 @@
 """The Spark session of every job: UTC, quiet, and closed to the network when local."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

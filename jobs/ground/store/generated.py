@@ -1,7 +1,5 @@
 """The mark of generated data: on tables a file at their root, in a trace an entry in the file's schema."""
 
-from __future__ import annotations
-
 from features.common.errors import InputError
 from features.schema import ACCESSES
 from jobs.ground.store.filesystems import store_at

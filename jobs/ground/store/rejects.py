@@ -1,7 +1,5 @@
 """Rejected rows in the table `rejects`: those of an input replace its earlier ones."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pyarrow.compute as pc
 

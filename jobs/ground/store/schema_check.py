@@ -3,8 +3,6 @@
 Errors for missing tables and days: they name those that exist, and the command that writes others.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """The sizes of files, by records, the catalogue, and what caches hold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

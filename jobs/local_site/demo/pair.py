@@ -4,8 +4,6 @@ The order is learned from the reads before, and a replay has the same reads. Bot
 XCache's own purge is LRU too, but comes once a minute at most, when all is read here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """One of two caches side by side: a real XCache, its steward, and the jobs that read through it."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading

@@ -1,7 +1,5 @@
 """The demo's site: its folders, and its settings, written so that its steps can be run again by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """The caches of the demo: a real XCache on loopback where XRootD is installed, else a folder."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import os

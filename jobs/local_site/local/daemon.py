@@ -3,8 +3,6 @@
 It ends with the block that starts it; where `setpriv` is installed also when the thread that started it dies.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -1,7 +1,5 @@
 """An HDFS of one NameNode and one DataNode on this machine, from the jars of conf/deploy/hdfs.sh."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ started by one of them, and whatever carries the deployment's mark in its enviro
 session of its own, and some servers overwrite their environment with a title. A stranger has none of these.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

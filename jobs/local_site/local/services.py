@@ -1,7 +1,5 @@
 """The services of a local deployment in the order of their start, and how each shows that it works."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

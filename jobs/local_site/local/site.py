@@ -1,7 +1,5 @@
 """The folder of a local deployment: its settings, secrets and ports, made once and kept."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import secrets

@@ -3,8 +3,6 @@
 Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -121,8 +119,10 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
     text = _cache_config(folder, cache_port, origin_port) + _purge_config(options.get("files_limit"))
     if (port := options.get("gstream_port")) is not None:
-        text += _gstream_config(port, options.get("gstream_bytes", _GSTREAM_BYTES))
-        text += _fstream_config(port) if options.get("reports_opens") else ""
+        n_bytes, to = options.get("gstream_bytes", _GSTREAM_BYTES), f"127.0.0.1:{port}"
+        text += f"xrootd.mongstream pfc use flush 1s maxlen {n_bytes} send json fullhdr {to}\n"
+        if options.get("reports_opens"):  # Seen on 5.5.3: without `xfr` closes are not reported.
+            text += f"xrootd.monitor all auth fstat 1s lfn ops xfr 5 dest fstat user info {to}\n"
     cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
@@ -151,15 +151,6 @@ def _purge_config(files_limit: tuple[int, int, int] | None) -> str:
     sizes = () if files_limit is None else (f"{n_bytes // 1024}k" for n_bytes in files_limit)
     files = "" if files_limit is None else "files " + " ".join(sizes)
     return f"pfc.diskusage 0.97 0.98 {files} purgeinterval 60s\n"
-
-
-def _gstream_config(port: int, n_bytes: int) -> str:
-    return f"xrootd.mongstream pfc use flush 1s maxlen {n_bytes} send json fullhdr 127.0.0.1:{port}\n"
-
-
-def _fstream_config(port: int) -> str:
-    # Seen on 5.5.3: without `xfr` closes are not reported.
-    return f"xrootd.monitor all auth fstat 1s lfn ops xfr 5 dest fstat user info 127.0.0.1:{port}\n"
 
 
 def _has_library(name: str, folders: Iterable[Path]) -> bool:

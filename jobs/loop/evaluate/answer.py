@@ -1,7 +1,5 @@
 """What an evaluation answers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

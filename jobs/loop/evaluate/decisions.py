@@ -1,7 +1,5 @@
 """The decisions about a region's models, as `promote` recorded them; MLflow is not asked."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

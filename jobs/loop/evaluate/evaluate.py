@@ -4,8 +4,6 @@ On a trace the order is learned once, from what lies before the counted days; no
 policy decides at each access.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence

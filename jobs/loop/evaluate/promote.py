@@ -1,7 +1,5 @@
 """Step `promote`: decide by a region's newest evaluation which plans and which order of eviction serve."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from features.common.errors import StaleInputError

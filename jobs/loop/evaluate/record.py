@@ -1,7 +1,5 @@
 """The record of an evaluation: rows of its comparison, the table evaluations, and a run in MLflow."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

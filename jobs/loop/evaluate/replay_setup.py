@@ -1,7 +1,5 @@
 """What an evaluation replays: copies of the accesses, so that no table of the site changes, and caches."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What queues announced, and how much of it was read in time: so far each of them is believed."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import statistics

@@ -3,8 +3,6 @@
 Whether each name of a cache in recent accesses is that of one; the setting `hosts` tells them apart.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import statistics

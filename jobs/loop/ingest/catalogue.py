@@ -1,7 +1,5 @@
 """The configured Rucio server, and a pull of the files of datasets, listed or in use."""
 
-from __future__ import annotations
-
 import datetime as dt
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence

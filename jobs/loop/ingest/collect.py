@@ -1,7 +1,5 @@
 """The daemon that writes what caches report, by UDP and through a broker, into captures and lines."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading

@@ -1,7 +1,5 @@
 """What of a queue's announcements came true: what it claimed on a day, against the reads of that time."""
 
-from __future__ import annotations
-
 import datetime as dt
 import fnmatch
 import functools

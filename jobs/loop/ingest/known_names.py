@@ -3,8 +3,6 @@
 The catalogue then has the scope. Whether it is pulled before or after the reads, the tables are the same.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Collection, Mapping, Sequence
 

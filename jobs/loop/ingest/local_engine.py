@@ -3,8 +3,6 @@
 Its cost follows the input: of the accesses only the days that the input touches are read and written.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

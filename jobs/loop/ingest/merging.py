@@ -4,8 +4,6 @@ The result does not depend on order or repetition. A merged table has the column
 dated their `day`, and `changed`: the row is not in the old one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import operator

@@ -1,7 +1,5 @@
 """Step `pull`: raw records into the tables, from files or from a server."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Queues of jobs: their reports into the queue table, and their valid entries into plans."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time

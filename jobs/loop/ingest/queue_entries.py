@@ -1,7 +1,5 @@
 """Entries of a queue: the inputs of waiting jobs, checked."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

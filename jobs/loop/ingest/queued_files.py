@@ -1,7 +1,5 @@
 """The files behind the inputs of queued jobs: which jobs will read each, when first, and how surely."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Runs on the cache's host. A second scan changes nothing unless the cache changed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import os

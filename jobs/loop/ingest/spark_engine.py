@@ -4,8 +4,6 @@ Spark distributes lines, files and parts; its workers run the SQL of the sources
 and write the files of the new partitions, which the driver commits.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
@@ -35,7 +33,6 @@ from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
     Merge,
-    Merged,
     Parse,
     Reader,
     counts,
@@ -196,7 +193,9 @@ class SparkEngine:
         into = Staging.of(tables, table)
         pieces = parts.union(old.partitionBy(n_parts + 1, int))
         merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
-        changes = _changes(merged)
+        changed = sorted({part.file.key[0] for part in merged if part.n and part.file.key})
+        n_new, n_late = sum(part.n for part in merged), sum(part.n_late for part in merged)
+        changes = Changes(n_new, n_late, tuple(changed))
         if not changes.n_new and head.number:
             tables.discard(table, into.folder)
             return changes
@@ -220,11 +219,6 @@ def _first_line(frame: DataFrame) -> str:
     if line.startswith(lines.UTF_16):
         raise InputError("cannot read a file that begins as text in UTF-16; write it as UTF-8")
     return line.decode(errors="replace")
-
-
-def _changes(merged: Sequence[Merged]) -> Changes:
-    days = {part.file.key[0] for part in merged if part.n and part.file.key}
-    return Changes(sum(part.n for part in merged), sum(part.n_late for part in merged), tuple(sorted(days)))
 
 
 def _summed(tables: Tables, request: Request, counted: pa.Table, changes: Changes) -> PullSummary:

@@ -1,7 +1,5 @@
 """The work of Spark's workers for a pull: parse records, exchange the rows of a part, merge, write."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Outcomes of plans: those of one plan, of a day, and all accounted so far, also in MLflow's cards."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict on one day of a cache's plans: records and receipts in, a row of the worth table out."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 
@@ -304,7 +302,10 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
     until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
     items = _items(tables, key)
-    outcome_rows = outcomes(_with_expiry(items, receipts), own, until=until)
+    receipts = receipts.merge(items[["item_id", "expires_at"]], on="item_id", how="left")
+    if len(items):  # else the plan is gone
+        receipts = receipts.fillna({"expires_at": items["expires_at"].max()})
+    outcome_rows = outcomes(receipts, own, until=until)
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
     announced = outcome_rows.merge(items[["item_id", "queues"]].dropna(), on="item_id")
     queues = _of_queues(settings, tables, announced) if len(announced) else ()
@@ -317,12 +318,6 @@ def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
     rows = read_partitions(plans, plans.select(as_of=key.as_of, owner=key.owner), columns)
     items: pd.DataFrame = rows.to_pandas()
     return items
-
-
-def _with_expiry(items: pd.DataFrame, receipts: pd.DataFrame) -> pd.DataFrame:
-    """`receipts` with `expires_at` of their items, else the plan's latest; null where the plan is gone."""
-    rows = receipts.merge(items[["item_id", "expires_at"]], on="item_id", how="left")
-    return rows.fillna({"expires_at": items["expires_at"].max()}) if len(items) else rows
 
 
 def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[QueueOutcome, ...]:

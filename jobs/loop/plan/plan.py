@@ -3,8 +3,6 @@
 And step `never-cache`: the site's rules of files never to cache, for the cache's decision library.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

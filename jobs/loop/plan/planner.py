@@ -1,7 +1,5 @@
 """The planner that production and replay share: fed by predictions, with the weight of the models."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The push journal and the tables: receipts, pruning, and a new journal in place of a lost one."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import sqlite3

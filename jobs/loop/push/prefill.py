@@ -1,7 +1,5 @@
 """Step `prefill`: fetch the files that a task will read, at once."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

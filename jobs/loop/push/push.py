@@ -1,7 +1,5 @@
 """Carry out one cache's plan: from the plans table through the journal to the receipts table."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import time
@@ -334,7 +332,9 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
     tables, configured = Tables.of(settings), settings.cache(cache)
     name = configured.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
-    done = _done_items(tables, MomentKey.at(as_of_s, name))
+    key, head = MomentKey.at(as_of_s, name), tables.head(RECEIPTS)
+    receipts = read_partitions(head, head.select(as_of=key.as_of, owner=key.owner), ["item_id", "state"])
+    done = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))["item_id"].combine_chunks()
     rows = plan.rows.filter(pc.invert(pc.is_in(plan.rows["item_id"], value_set=done)))
     actions = dict(collections.Counter(rows["action"].to_pylist()))
     fetched = pc.sum(rows["cost_bytes"], min_count=0).as_py()
@@ -343,13 +343,6 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
     by = "its steward" if configured.steward and actions.get(Action.EVICT) else None
     n_done = len(plan.rows) - len(rows)
     return DryRun(name, as_of_label(as_of_s), actions, n_done, fetched, why, by, files)
-
-
-def _done_items(tables: Tables, key: MomentKey) -> pa.Array:
-    """The ids of a plan's items that pushes carried out, by the table receipts."""
-    head = tables.head(RECEIPTS)
-    rows = read_partitions(head, head.select(as_of=key.as_of, owner=key.owner), ["item_id", "state"])
-    return rows.filter(pc.equal(rows["state"], ItemState.DONE))["item_id"].combine_chunks()
 
 
 def is_over(settings: Settings, *, cache: str, as_of_s: int) -> bool:

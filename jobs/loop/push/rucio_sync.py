@@ -1,7 +1,5 @@
 """Steps `rucio sync`, `setup` and `check`: the caches as RSEs of the configured Rucio."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time

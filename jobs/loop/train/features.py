@@ -1,7 +1,5 @@
 """Step `features`: features at given as_ofs, the labels of their rows, and samples of both in memory."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

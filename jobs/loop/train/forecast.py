@@ -1,7 +1,5 @@
 """Step `forecast`: how likely each dataset of a plain popularity series is read again, and how often."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

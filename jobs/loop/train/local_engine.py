@@ -1,7 +1,5 @@
 """Features and labels in this process: what fits into memory needs no Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Step `predict`: every horizon's predictions for the candidates at given as_ofs, and their drift."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What features, a training and predictions need, checked before Spark is even imported."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import Sequence

@@ -200,11 +200,6 @@ PLACE = (*PLACES, "source")
 """Columns that say whether an access counts as demand."""
 
 
-def demanded(rows: pa.Table, sources: Mapping[str, str]) -> pa.Table:
-    """The rows of demand sources; without `sources` all."""
-    return demand(rows, sources) if sources else rows
-
-
 def coded_reads(
     accesses: Snapshot,
     days: Mapping[Key, Partition],
@@ -223,7 +218,8 @@ def coded_reads(
         return rows
 
     pieces = map_parallel(of_day, sorted(days))
-    rows = coded(pa.concat_tables([coded(_empty(columns)), *pieces]))
+    empty = arrow_schema(ACCESSES).empty_table().select(list(columns))
+    rows = coded(pa.concat_tables([coded(empty), *pieces]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
     return rows
@@ -234,7 +230,8 @@ def demanded_day(
 ) -> pa.Table:
     """The same of one day, or of some of its files; without its demand rows it is empty."""
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
-    rows = demanded(read_partitions(accesses, day, list(needed)), sources)
+    rows = read_partitions(accesses, day, list(needed))
+    rows = demand(rows, sources) if sources else rows
     return coded(rows.select(list(columns)))
 
 
@@ -261,10 +258,6 @@ def catalogue(tables: Tables) -> pa.Table:
     if not tables.exists(FILES):
         return coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
     return coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
-
-
-def _empty(columns: Sequence[str]) -> pa.Table:
-    return arrow_schema(ACCESSES).empty_table().select(list(columns))
 
 
 def _of_no_source(

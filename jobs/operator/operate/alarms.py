@@ -1,7 +1,5 @@
 """What `status` answers of a region and its caches, and their alarms, with remedies."""
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import itertools

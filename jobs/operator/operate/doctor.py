@@ -1,7 +1,5 @@
 """`cachecast doctor`: what is configured, and whether it answers."""
 
-from __future__ import annotations
-
 import configparser
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Whether a decision time is worth predicting and acting on: checked before anything starts for it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from features.common.errors import NotDueError

@@ -1,7 +1,5 @@
 """`cachecast init`: the settings of a new site."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import json

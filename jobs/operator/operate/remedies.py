@@ -1,7 +1,5 @@
 """What to do first about each alarm of `status`, and when it ends: the table of docs/troubleshoot.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

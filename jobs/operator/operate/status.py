@@ -1,7 +1,5 @@
 """The status for operators: caches, plans, pushes, the model, alarms. No server is contacted."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The pages and what they show of plans, as HTML without script: names escaped, numbers with their units."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -4,8 +4,6 @@ The service that Rucio asks imports no reader of tables, and waits for none: a f
 the process here, which is ended and started anew.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import multiprocessing

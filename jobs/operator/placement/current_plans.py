@@ -1,7 +1,5 @@
 """The current plan of each cache: what its pushes may still carry out."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 
@@ -25,7 +23,11 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     failed or were cancelled.
     """
     plans = tables.head(PLANS)
-    keys = _newest_plan_and_prefills(tables, partitions_of_last_day(plans, cache, as_of_s))
+    keys = partitions_of_last_day(plans, cache, as_of_s)
+    inventories = tables.head(CONTENTS).partitions
+    # A plan writes the cache's inventory, a prefill does not: the newest plan, and the prefills since.
+    planned = [position for position, key in enumerate(keys) if key in inventories]
+    keys = keys[planned[-1] if planned else -1 :]
     items = rows_of(plans, keys[-1:])
     for key in reversed(keys[:-1]):
         older = rows_of(plans, [key])
@@ -65,14 +67,6 @@ def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
     """The rows of partitions, without the partition columns."""
     partitions = {key: snapshot.partitions[key] for key in keys}
     return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)
-
-
-def _newest_plan_and_prefills(tables: Tables, keys: Sequence[Key]) -> Sequence[Key]:
-    """The key of the newest plan among `keys`, and those of the prefills since; the last key without one."""
-    inventories = tables.head(CONTENTS).partitions
-    # A plan writes the cache's inventory, a prefill does not.
-    plans = [position for position, key in enumerate(keys) if key in inventories]
-    return keys[plans[-1] if plans else -1 :]
 
 
 def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:

@@ -1,7 +1,5 @@
 """How busy caches are, by the reads of the last hour that they reported."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The refresh of the placement service: predictions, inventories and plans in, one snapshot out."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Sequence
@@ -88,7 +86,9 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     )
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
-    newest = [_newest_inventory(tables, cache.name, as_of_s) for cache in caches]
+    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
+    # Of a cache without an inventory in the last day it has no partition.
+    newest = [tables.newest(CONTENTS, owner=cache.name, after=since, until=until) for cache in caches]
     inventories = [rows_of(inventory, list(inventory.partitions)) for inventory in newest]
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
@@ -148,12 +148,6 @@ def _check_inventories(newest: Sequence[commits.Snapshot], as_of_s: int, setting
     if not any(inventory.partitions for inventory in newest):
         raise StaleInputError(f"{none}, and no inventory of the last day; run scan or predict")
     _log.warning("%s were used: datasets are placed by what caches hold", none)
-
-
-def _newest_inventory(tables: Tables, cache: str, as_of_s: int) -> commits.Snapshot:
-    """The cache's newest inventory of the last day, without a partition if there is none."""
-    since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
-    return tables.newest(CONTENTS, owner=cache, after=since, until=until)
 
 
 def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) -> pa.Table:

@@ -1,7 +1,5 @@
 """The configured placement service: its parts, its logins, its socket, and its loop until a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """The site's report: what caches recorded, the newest replay, training, plan and push, as one HTML page."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import datetime as dt

@@ -3,8 +3,6 @@
 What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 

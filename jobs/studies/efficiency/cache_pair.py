@@ -4,8 +4,6 @@ A federation's files are spread by hash, so both caches are asked for alike. The
 without a steward: the difference of the days before it began is taken off.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator

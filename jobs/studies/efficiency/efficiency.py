@@ -1,7 +1,5 @@
 """The report: CPU efficiency, failures and wasted hours of a site's jobs, by where their data were."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

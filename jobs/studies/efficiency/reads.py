@@ -1,7 +1,5 @@
 """Where the data of each job came from: job records joined with the accesses."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

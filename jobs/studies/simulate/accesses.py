@@ -1,7 +1,5 @@
 """What a study replays, and what a replay answers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """LRU at every capacity: points of the curve, the bound at some of them, and sentences for planners."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -100,7 +98,9 @@ def run(
     """
     on_progress(0, 1, "reading")
     if accesses.trace is None and not (capacities or fractions):
-        capacities = _configured(settings, accesses.only.get("site"))
+        site = accesses.only.get("site")
+        total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
+        capacities = [total] if total else []
     loaded, from_s = accesses.load(settings), accesses.first_day_s
     footprint = loaded.trace.footprint_bytes
     if not footprint:
@@ -108,7 +108,8 @@ def run(
     shown_sizes = sizes(loaded.trace, capacities=capacities, fractions=fractions)
     on_progress(0, 1, "every capacity")
     curve = lru_curve(loaded.trace, count_from_s=from_s)
-    listed = sorted({*_grid(footprint), *shown_sizes})
+    spaced = np.geomspace(max(1.0, LEAST_FRACTION * footprint), footprint, N_POINTS)
+    listed = sorted({*map(int, spaced[:-1]), footprint, *shown_sizes})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
     replays = _replays(
         loaded.trace,
@@ -134,17 +135,6 @@ def run(
         ],
         notes=loaded.notes,
     )
-
-
-def _configured(settings: Settings, site: str | None) -> list[int]:
-    """The total capacity of the caches of `site`, or of the region; empty if there is no cache."""
-    total = sum(cache.capacity for cache in settings.caches.values() if site in (None, cache.at_site))
-    return [total] if total else []
-
-
-def _grid(footprint_bytes: int) -> list[int]:
-    spaced = np.geomspace(max(1.0, LEAST_FRACTION * footprint_bytes), footprint_bytes, N_POINTS)
-    return [int(size) for size in spaced[:-1]] + [footprint_bytes]
 
 
 def _replays(

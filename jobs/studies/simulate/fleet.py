@@ -3,8 +3,6 @@
 docs/xcache-mode.md explains the keys of the file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

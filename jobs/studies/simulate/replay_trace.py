@@ -1,7 +1,5 @@
 """Replay of a trace: policies, those that drive a steward, and the bound, at several capacities."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The replicas that a site stores, and which it could do without; or those of a trace's files."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from enum import IntEnum

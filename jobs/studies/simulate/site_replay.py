@@ -1,7 +1,5 @@
 """Replay of the site's own accesses: policies, LRU + plan and the bound; results go into the tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from collections.abc import Sequence

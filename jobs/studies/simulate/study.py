@@ -1,7 +1,5 @@
 """The caching study of any trace, as one HTML page: the answers, then each part."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence

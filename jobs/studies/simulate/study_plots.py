@@ -1,7 +1,5 @@
 """Plots of studies: bars differ by hatch, lines by dash and marker."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,13 +1,10 @@
 """The sections of the study's page, each with a sentence on how to read it: on files, and on the cache."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from features.common.arrays import IntArray
 from features.common.times import DAY_S
 from features.common.units import format_bytes
 from jobs.ground.text import percent
@@ -129,7 +126,8 @@ def _times(least: int, most: int | None) -> str:
 
 
 def _ages(results: Study) -> Section:
-    days = _middle(results.hits_by_age.hits)
+    running = np.cumsum(results.hits_by_age.hits)
+    days = int(np.searchsorted(running, running[-1] / 2)) + 1  # half of the hits fall within them
     note = (
         f"Half of all hits come within {'a day' if days == 1 else f'{days} days'} of a file's first access."
     )
@@ -140,12 +138,6 @@ def _ages(results: Study) -> Section:
             Figure(study_plots.hits_by_days(results.hits_by_age), "Hits by the age of the file at the hit")
         ],
     )
-
-
-def _middle(hits_by_day: IntArray) -> int:
-    """The number of days within which half of the hits fall."""
-    running = np.cumsum(hits_by_day)
-    return int(np.searchsorted(running, running[-1] / 2)) + 1
 
 
 def cache_sections(results: Study) -> Sequence[Section]:

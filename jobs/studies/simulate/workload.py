@@ -1,7 +1,5 @@
 """Generated accesses, written as a trace with its catalogue, or as the raw files of a site."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

@@ -1,7 +1,5 @@
 """Whether a cache, a steward or more disk is worth it for a site: bytes, hours and money, with bounds."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,8 +121,11 @@ def run(
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
     value = Value(settings.benefit.model, facts)
     options = tuple(_options(case, value))
+    # From this day on enough days for bounds count; a day must come before it, to learn from.
+    bounded_s = (int(loaded.trace.time_s[-1]) // DAY_S - BOUNDED_DAYS + 1) * DAY_S
+    bounded_from = day_label(bounded_s) if int(loaded.trace.time_s[0]) <= bounded_s - DAY_S else None
     return Worth(
-        verdict=verdict(capacity_bytes, case.n_days, options[3], facts, bounded_from=_bounded_from(loaded)),
+        verdict=verdict(capacity_bytes, case.n_days, options[3], facts, bounded_from=bounded_from),
         findings=tuple(_findings(case, options, value)),
         options=options,
         assumptions=tuple(_assumptions(case, value, settings)),
@@ -147,12 +148,6 @@ def _middle_s(loaded: LoadedTrace) -> int:
     if from_s <= first_s:
         raise InputError("a steward learns from the past, and the trace has one day; take a longer one")
     return from_s
-
-
-def _bounded_from(loaded: LoadedTrace) -> str | None:
-    """The day from which on enough days for bounds count; None: none comes before it, to learn from."""
-    bounded_s = (int(loaded.trace.time_s[-1]) // DAY_S - BOUNDED_DAYS + 1) * DAY_S
-    return day_label(bounded_s) if int(loaded.trace.time_s[0]) <= bounded_s - DAY_S else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """What the measurements say: rates by way of reading, sentences about them, settings, and advice."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

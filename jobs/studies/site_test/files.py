@@ -1,7 +1,5 @@
 """The files of a test: those that it reads, and their removal from the cache; never what it held before."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The measurements: each kind in each round, within bytes and time, and what was wrong with them."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """`cachecast site-test`: choose, measure, clean up, and say what was found."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

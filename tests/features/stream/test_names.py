@@ -1,7 +1,5 @@
 """Names and numbers as sets and sorted lists have them; rows divided among workers equal the whole."""
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 from typing import Any

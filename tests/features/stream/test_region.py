@@ -1,7 +1,5 @@
 """Features of a region: equal to plain loops, without leaks, carried as rebuilt, also from absurd records."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The kernels against lists and loops, on random reads; and what they promise of a state."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

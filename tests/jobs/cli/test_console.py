@@ -1,7 +1,5 @@
 """What the command line shows: names as they are, answers, progress, and tables on screens of any width."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

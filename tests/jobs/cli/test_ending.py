@@ -1,7 +1,5 @@
 """How a command ends: by Ctrl-C in one line, and leaving nothing that others may read or write."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a cache's host runs needs no more than `pip install 'cachecast[cache]'` brings."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import runpy

@@ -1,7 +1,5 @@
 """The command line: errors are one line with a remedy, answers are JSON where asked, help is whole."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import shlex

@@ -1,7 +1,5 @@
 """What `outcomes` accounts and shows: read, pending and unread; a line for tables without rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

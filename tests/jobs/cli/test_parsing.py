@@ -1,7 +1,5 @@
 """What is typed, read."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cachecast cycle` from raw records to predictions: with a training first, then with what was trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pages: what a script reads is data, whatever the names; one script, named by its hash; any plot."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import hashlib

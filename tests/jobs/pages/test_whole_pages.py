@@ -1,7 +1,5 @@
 """Whatever a command writes for people and programs is whole, or as it was: also when the disk is full."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

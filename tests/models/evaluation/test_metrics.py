@@ -1,7 +1,5 @@
 """Metrics against scikit-learn's; how often their bounds hold; the weight of the models."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The promotion rule and its bootstrap: on days whose answer is known, and against a slow twin."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

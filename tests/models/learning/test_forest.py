@@ -1,7 +1,5 @@
 """Matrices, samples and splits in time; trees as arrays against LightGBM's own predictions."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

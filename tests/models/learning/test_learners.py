@@ -1,7 +1,5 @@
 """Calibration, learners and bundles on problems whose answer is known."""
 
-from __future__ import annotations
-
 import time
 from unittest import mock
 

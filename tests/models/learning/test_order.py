@@ -1,7 +1,5 @@
 """Orders learned from what lies before them, and what they save; from scores to probabilities."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a plain series has as features, against plain loops; expected reads; both are blind to the future."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

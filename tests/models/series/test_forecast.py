@@ -1,7 +1,5 @@
 """Forecasts and rankings of series: better than recency at fixed cuts, calibrated, blind to the future."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Callable

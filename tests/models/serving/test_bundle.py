@@ -1,7 +1,5 @@
 """What a bundle's JSON may say, and when it may serve; an MLflow that leads elsewhere, or never ends."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import threading

@@ -1,7 +1,5 @@
 """Figures by weight, by part and at the bytes a cache holds, against plain loops; drift by its formula."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

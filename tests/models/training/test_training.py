@@ -1,7 +1,5 @@
 """A training into its spool: what is compared, dropped and kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

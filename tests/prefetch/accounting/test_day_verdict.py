@@ -1,7 +1,5 @@
 """Verdicts on days of plans, against an independent slow XCache, and of a steward, against its records."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Outcomes against a slow oracle: plain loops over items and reads."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

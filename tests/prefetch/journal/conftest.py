@@ -1,7 +1,5 @@
 """The journal under test, on each database in turn."""
 
-from __future__ import annotations
-
 import pytest
 
 from prefetch.journal.journal import Journal

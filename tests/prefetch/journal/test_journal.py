@@ -1,7 +1,5 @@
 """The journal: what it keeps and refuses; wrong clocks, after which nothing that they wrote lasts."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import sqlite3

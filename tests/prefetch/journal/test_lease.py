@@ -1,7 +1,5 @@
 """The lease of a cache: one holder at a time, and nothing is written by one that lost it."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Plans of one moment, recorded again and anew, in parts and by several runs at once."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import tracemalloc

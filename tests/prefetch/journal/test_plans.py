@@ -1,7 +1,5 @@
 """Plans, pins and tries in the journal: the newest word on a file counts; what is settled is forgotten."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

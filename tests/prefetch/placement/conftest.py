@@ -1,7 +1,5 @@
 """A process of `cachecast serve` with three caches, and clients that ask it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import httpx

@@ -1,7 +1,5 @@
 """Nodes that are not configured: admitted by the token of their federation, and by nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The gate, the lanes and the bodies by themselves: who is closed, who waits, who is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import MutableMapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Certificates of clients: whom they speak for, and all that makes one nobody's."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ssl
 import time

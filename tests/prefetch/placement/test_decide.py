@@ -1,7 +1,5 @@
 """Where datasets go: held ones to who holds them, hot ones to as many as they need, the rest by hash."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from prefetch.placement.snapshot import NOBODY, NOWHERE, Supply, placed

@@ -1,7 +1,5 @@
 """The servers of a site: liveness, by a clock that the test turns, and the names that each owns."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """`/serverRanges` answers on new connections while others do their worst, over real sockets."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import time

@@ -1,7 +1,5 @@
 """By which names the service answers, and that nobody frames its pages or is sent elsewhere."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from pathlib import Path

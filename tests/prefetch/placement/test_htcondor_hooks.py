@@ -1,7 +1,5 @@
 """The hooks of conf/deploy/htcondor, fed as HTCondor's job router feeds them, against the live service."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

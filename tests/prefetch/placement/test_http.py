@@ -1,7 +1,5 @@
 """What the service tells over real HTTP, what caches and operators change, and what nobody may."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable

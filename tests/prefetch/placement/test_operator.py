@@ -1,7 +1,5 @@
 """The operator's pages over real HTTP, from a source of the test's: kept, limited, checked, never a 500."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -1,7 +1,5 @@
 """Scores of sites, against sums done file by file."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """`cachecast serve` as a process: restarted, killed, without its database, with TLS, wrongly set."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """The snapshot: what was put in is found, by the same names, also after a trip through bytes."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Tokens, plain and signed by an issuer: who may change what, and all that makes one nobody's."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

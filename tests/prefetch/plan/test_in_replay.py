@@ -1,7 +1,5 @@
 """The planner in replay: what it makes of perfect knowledge, and of none."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from functools import partial

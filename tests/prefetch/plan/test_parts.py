@@ -1,7 +1,5 @@
 """What a plan is made of: rules and their blacklist, value, quiet hours, cycles, federations, controls."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 

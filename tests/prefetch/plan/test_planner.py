@@ -1,7 +1,5 @@
 """The planner on any cache: never over its limits, reproducible, best first, and steady."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The planner on small caches whose best plan is known, and with known work, bound by the same limits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pushers that are really killed or paused, and a second one, lose nothing and fetch nothing twice."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """One pusher, one plan: what is carried out, tried again, refused, expired."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The limits of a push: cancelled plans, origins, rates, guards, touches."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Collection

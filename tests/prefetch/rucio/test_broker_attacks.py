@@ -1,7 +1,5 @@
 """A broker that lies: its memory, its silence and its certificate are bounded, and each has its reason."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import random

@@ -1,7 +1,5 @@
 """Which files are told to Rucio; what no Rucio would answer is one error in words, or rows without a file."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Files go only while a file that the steward opened itself was reported a moment ago."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

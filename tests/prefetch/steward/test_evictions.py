@@ -1,7 +1,5 @@
 """How much may be evicted: what is above the target, and no more than the disk justifies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Whose reports they are, a server's restart, and reports that are missing."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a steward reports of itself; and that it decides nothing by a clock that cannot be right."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

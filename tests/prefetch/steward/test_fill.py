@@ -1,7 +1,5 @@
 """How full a cache is, and how much of it must stay free."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What reports of a cache mean: reads by jobs, files that are open, bytes on disk."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from unittest import mock

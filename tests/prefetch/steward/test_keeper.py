@@ -1,7 +1,5 @@
 """A steward beside a folder and beside a real XCache: what it evicts, keeps, and learns anew."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

@@ -1,7 +1,5 @@
 """A steward beside a journal that hangs, and beside a disk that shows nothing: a server knows."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence

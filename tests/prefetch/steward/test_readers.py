@@ -1,7 +1,5 @@
 """Names and readers by number; uses of one file, each looked at once."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 

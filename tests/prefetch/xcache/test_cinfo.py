@@ -1,7 +1,5 @@
 """Records of files on disk; a namespace is read by a process of its own as it is read here."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import struct

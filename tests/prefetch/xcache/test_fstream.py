@@ -1,7 +1,5 @@
 """The f-stream and the records that name users: of real servers, and of nobody's making."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import csv

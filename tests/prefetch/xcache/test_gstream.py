@@ -1,7 +1,5 @@
 """Captures of the g-stream: real ones, damaged ones, and folders whose files roll meanwhile."""
 
-from __future__ import annotations
-
 import json
 import socket
 import tracemalloc

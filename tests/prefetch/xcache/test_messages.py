@@ -1,7 +1,5 @@
 """Messages of brokers: each form that shovelers and collectors publish, and what nobody should."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

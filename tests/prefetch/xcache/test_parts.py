@@ -1,7 +1,5 @@
 """What of the XCache client needs no server: versions, connections, logins; and what a redirector may say."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

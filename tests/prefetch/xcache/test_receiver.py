@@ -1,7 +1,5 @@
 """Datagrams that are received, counted and kept in files that roll."""
 
-from __future__ import annotations
-
 import json
 import socket
 import stat

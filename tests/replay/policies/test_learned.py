@@ -1,7 +1,5 @@
 """The learned order in line: against plain loops, and what it may never do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from contexts import context_with

@@ -1,7 +1,5 @@
 """Policies of others: from a file, a function, a package; what cannot be is one line that names them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

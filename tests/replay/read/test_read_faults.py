@@ -1,7 +1,5 @@
 """What faulty rows of Parquet and CSV become; and libCacheSim's binary formats, written here by field."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable

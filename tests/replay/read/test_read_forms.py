@@ -1,7 +1,5 @@
 """Columns as Oracle, Hive, Kibana and log4j write them: decimals, bytes, fractions, local times, marks."""
 
-from __future__ import annotations
-
 import datetime as dt
 import zoneinfo
 from collections.abc import Callable

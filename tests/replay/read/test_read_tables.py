@@ -1,7 +1,5 @@
 """Traces from Parquet, CSV and tables of accesses: what is taken for what, sorted, chosen by day and site."""
 
-from __future__ import annotations
-
 import bz2
 import datetime as dt
 import gzip

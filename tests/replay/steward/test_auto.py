@@ -1,7 +1,5 @@
 """`auto`, never much worse than the better of LRU and S3-FIFO; plans and a steward in one cache, by bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orders driven access by access are those of whole-trace kernels; delays cost little, and never room."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A million known files fit beside their names in 600 MB; after a rehearsal a steward compiles nothing."""
 
-from __future__ import annotations
-
 import sys
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What every order keeps to: bytes asked for, files that stay, bookkeeping; and the figures of a steward."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """MLflow with trainings: a real tracking server, and SQLite."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Replays and evaluations as runs of a real MLflow server, and their answers without one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainings that MLflow was away for, and uploads that broke off."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os

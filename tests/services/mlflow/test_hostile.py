@@ -1,7 +1,5 @@
 """A tracking server that lies, fails or is written to by two at once, and what runs say then."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

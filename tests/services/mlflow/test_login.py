@@ -1,7 +1,5 @@
 """MLflow with a login, as the shipped unit starts it: nothing without one, and readers change nothing."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from collections.abc import Iterator

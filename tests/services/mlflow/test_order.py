@@ -1,7 +1,5 @@
 """The order of eviction in MLflow: kept by a training, judged apart from plans, and served to stewards."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bundles in MLflow that somebody changed: nothing of them runs, and nothing of them serves."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A steward at work takes up the order that is promoted, from a real MLflow."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

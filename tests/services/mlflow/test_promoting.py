@@ -1,7 +1,5 @@
 """Who becomes champion by recorded evaluations, and the way back; also when killed around each write."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a training keeps in MLflow, in a real tracking server and in SQLite, and predictions by it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

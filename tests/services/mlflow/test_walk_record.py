@@ -1,7 +1,5 @@
 """What MLflow keeps of a version: its walk over past days, and what its plans and evictions earned."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 

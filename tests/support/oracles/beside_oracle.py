@@ -1,7 +1,5 @@
 """A live steward beside a cache, told of each event when it becomes known: what a replay must equal."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

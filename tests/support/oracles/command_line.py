@@ -1,7 +1,5 @@
 """The command line as Typer has it, for what calls it: DAGs, systemd units, pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records as a broken or hostile sender may make them: real lines with parts replaced, cut or mixed up."""
 
-from __future__ import annotations
-
 import random
 import re
 

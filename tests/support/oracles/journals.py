@@ -1,7 +1,5 @@
 """Items of a journal, and short words to work with one."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakKeyDictionary
 

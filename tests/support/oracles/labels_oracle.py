@@ -1,7 +1,5 @@
 """The labels of one file at one time, from all reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from features.common.units import duration_label

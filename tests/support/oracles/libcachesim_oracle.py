@@ -1,7 +1,5 @@
 """The cache simulator libCacheSim, as the judge of ours: its own reader, its own loop over a whole trace."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 It shares no code with the replay: a dict of files, of which the longest unread one goes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

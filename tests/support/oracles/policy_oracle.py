@@ -1,7 +1,5 @@
 """Policies in plain Python, but for those that libCacheSim judges: sums and minima anew at each step."""
 
-from __future__ import annotations
-
 import math
 
 from replay.trace import Trace

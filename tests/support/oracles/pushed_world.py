@@ -1,7 +1,5 @@
 """A generated region's cache under a real planner, with the records that it and its pushes would leave."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from pathlib import Path

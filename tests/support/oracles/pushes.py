@@ -1,7 +1,5 @@
 """Items to push, and a cache in memory whose verbs can be made to fail."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 import time

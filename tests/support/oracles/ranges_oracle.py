@@ -1,7 +1,5 @@
 """Ranges looked at slowly: what each server holds, what moved, and Rucio's own choice of a server."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from hashlib import sha256

@@ -3,8 +3,6 @@
 Written from the docstrings of `features.stream.region`, `facts` and `events`; columns: `stream_oracle`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence

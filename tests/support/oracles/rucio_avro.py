@@ -1,7 +1,5 @@
 """Rucio's dumps as sqoop writes them, from JSON: the writer is fastavro, not Spark."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

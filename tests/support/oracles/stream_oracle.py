@@ -3,8 +3,6 @@
 Written from the meaning of the columns, with nothing of the kernels: lists and loops, no running state.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

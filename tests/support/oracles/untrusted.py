@@ -4,8 +4,6 @@
 `CachecastError` pass as an answer; what else it raises is a defect. None needs Spark.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

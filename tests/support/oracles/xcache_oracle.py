@@ -3,8 +3,6 @@
 It follows the purge of XRootD as read in its source, event by event, and shares no code with the engine.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A client of Airflow's REST API, as far as tests and benches need it."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands that others have started on this machine: found by their words, killed, or stopped for a while."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

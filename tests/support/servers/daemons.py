@@ -1,7 +1,5 @@
 """Servers as processes of a test: their ports, their start, the wait until they answer, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A proxy before a real HTTP server that spoils answers as told, as networks and front ends do."""
 
-from __future__ import annotations
-
 import http.client
 import time
 from collections import deque

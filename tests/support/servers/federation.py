@@ -1,7 +1,5 @@
 """A real redirector (`xrootd` and `cmsd`), its XCaches and their origin, on loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator

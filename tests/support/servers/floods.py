@@ -1,7 +1,5 @@
 """Floods of a placement service on this machine: bounded in connections and time, and only to loopback."""
 
-from __future__ import annotations
-
 import json
 import resource
 import selectors

@@ -1,7 +1,5 @@
 """A real HDFS on this machine: one NameNode and one DataNode, as `cachecast up --hdfs` runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

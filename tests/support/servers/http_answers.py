@@ -1,7 +1,5 @@
 """HTTP servers of a test's own, in threads of its process, that log nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A real MLflow tracking server on this machine: SQLite, artifacts served, one worker."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A region with a cache, its plan, its steward and its models, as commands would leave it at `now_s`."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A real placement service on this machine: `cachecast serve` as a process, or in a thread with a clock."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

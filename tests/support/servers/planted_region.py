@@ -1,7 +1,5 @@
 """A region with a planted signal, small settings to train its models, and the training itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A real PostgreSQL on this machine, from Debian's package: a cluster of its own in a folder."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import signal

@@ -1,7 +1,5 @@
 """A real Rucio on this machine, from conf/deploy/rucio.sh: its REST server on SQLite, its cache consumer."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import urllib.request

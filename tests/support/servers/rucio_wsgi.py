@@ -3,8 +3,6 @@
 Makes the database first. SQLite cannot have parallel writers, so there is one thread.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable

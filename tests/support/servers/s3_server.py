@@ -1,7 +1,5 @@
 """A real S3 server on this machine: moto's, in memory, with one bucket."""
 
-from __future__ import annotations
-
 import sys
 import urllib.error
 import urllib.request

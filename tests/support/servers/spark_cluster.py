@@ -1,7 +1,5 @@
 """A real standalone Spark cluster on this machine: one master and workers, each a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

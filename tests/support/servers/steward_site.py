@@ -1,7 +1,5 @@
 """A real XCache with a collector and stewards beside it, each a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

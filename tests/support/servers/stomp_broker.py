@@ -1,7 +1,5 @@
 """A real message broker on this machine: ActiveMQ with STOMP, from the jars of conf/deploy/rucio.sh."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence

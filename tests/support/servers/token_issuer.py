@@ -1,7 +1,5 @@
 """A token issuer of the tests, and a real XCache that believes it alone: TLS, `ztn`, SciTokens."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A door before a real server, of any protocol, through which answers come as slowly, or as late, as told."""
 
-from __future__ import annotations
-
 import select
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A training that serves although nothing has proven it: what is too short to win goes on nevertheless."""
 
-from __future__ import annotations
-
 import time
 
 from features.common.times import as_of_label, day_label

@@ -1,7 +1,5 @@
 """A certificate authority and a VO of the tests, and a real XCache that admits members of the VO alone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A real XCache and its origin on loopback, and the g-stream that they send."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ without it all run on the newest, and those marked `every_version` on the system
 `conf/deploy/xrootd.sh VERSION` builds one.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -4,8 +4,6 @@ JSON, ClassAds, CSV or descriptions of jobs, of HTCondor, ARC, PanDA, Rucio or R
 `queue_entries`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

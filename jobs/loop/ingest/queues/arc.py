@@ -3,8 +3,6 @@
 Names: the xRSL manual; `ADLParser.cpp` and `ControlFileHandling.cpp` of nordugrid/arc.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

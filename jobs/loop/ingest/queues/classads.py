@@ -4,8 +4,6 @@ HTCondor's own library reads them; it comes with its Python bindings, the extra 
 its own stack, so text of others goes to it only within bounds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache

@@ -3,8 +3,6 @@
 Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondorPlugin of WMCore.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Names of data among a job's arguments and transferred files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

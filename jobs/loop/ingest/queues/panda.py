@@ -4,8 +4,6 @@ JSON as the monitor answers (`/tasks/?json&datasets=true`, `/jobs/?json`) or wit
 differ in case: TaskSpec, JobSpec and FileSpec of panda-server, JediDatasetSpec for a task's datasets.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -3,8 +3,6 @@
 JSON of `/reqmgr2/data/request?status=…`; names of fields: WMCore's StdBase and RequestStatus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts

@@ -5,8 +5,6 @@ ReplicationRule, DatasetLock, ReplicaLock, Request and Subscription), and messag
 `payload`; `core/request.py`, `core/did.py` and `core/rule.py`, and the reaper).
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping

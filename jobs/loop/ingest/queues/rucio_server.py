@@ -1,7 +1,5 @@
 """New rules of the configured Rucio server, with the RSEs that their expressions mean there."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from email.utils import format_datetime

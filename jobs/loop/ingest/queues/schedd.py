@@ -3,8 +3,6 @@
 They wait as long as a schedd does, and a fault of theirs ends the process: they run in one of their own.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Subscriptions of Rucio: which new datasets meet them, as Rucio's transmogrifier reads their conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

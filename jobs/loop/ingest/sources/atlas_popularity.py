@@ -4,8 +4,6 @@ Columns in this order, or as a header line tells. Of no use here: project, datat
 prod_step, version, length, distinct_files and panda_jobs.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

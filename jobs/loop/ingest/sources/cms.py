@@ -4,8 +4,6 @@ A field is read as `{"data": {"file_lfn": …}}` or as `{"data.file_lfn": …}`.
 what the server knows of itself and of its client.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

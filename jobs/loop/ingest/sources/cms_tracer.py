@@ -3,8 +3,6 @@
 `tid` is XRootD's name of the client's session, `user.process:descriptor@host`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from features.common.names import literal

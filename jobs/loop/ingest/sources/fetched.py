@@ -4,8 +4,6 @@ XCache's own count of missed bytes is too small: a read of a block that is still
 hit, so a cold file of large blocks is nearly all hits. The bytes on disk are right in every version.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 

@@ -5,8 +5,6 @@ it back if it turns out to be no read. The table `unpaired` keeps what no access
 need: opens for writing, closes without their open, and closes that say that theirs was no read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa

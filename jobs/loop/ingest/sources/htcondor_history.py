@@ -4,8 +4,6 @@ Attributes of the glidein and of the experiments are read where an ad has them: 
 CMS, and what CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 """
 
-from __future__ import annotations
-
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql
 from jobs.loop.ingest.sources.job_records import cores, first_of, number

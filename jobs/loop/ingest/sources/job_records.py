@@ -3,8 +3,6 @@
 A source's steps end with the columns named in `FIELDS`, and `malformed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import duckdb

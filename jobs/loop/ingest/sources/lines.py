@@ -1,7 +1,5 @@
 """Lines of this machine's text files as Arrow batches, about a MiB of them at a time."""
 
-from __future__ import annotations
-
 import codecs
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Files on the machine that pulls: what hosts of caches write is read where it is."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import itertools
@@ -52,7 +50,10 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
     `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError if
     nothing is there, or `path` is on another file system.
     """
-    place, root = local_path(path), _fixed(local_path(given or path)).absolute()
+    place, root = local_path(path), local_path(given or path)
+    if not os.path.lexists(root):
+        root = _before_wildcards(root)
+    root = root.absolute()
     if given not in ("", path):
         return [dataclasses.replace(_below(root, place), is_listed=True)]
     if os.path.lexists(place):
@@ -87,11 +88,6 @@ def status_of(file: InputFile) -> os.stat_result:
         return file.status()
     except OSError as error:
         raise InputError(f"cannot read {file.path}: {error.strerror}; is the path right?") from None
-
-
-def _fixed(place: Path) -> Path:
-    """`place`, or of a glob what comes before its first wildcard."""
-    return place if os.path.lexists(place) else _before_wildcards(place)
 
 
 def _before_wildcards(place: Path) -> Path:

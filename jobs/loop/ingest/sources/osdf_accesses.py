@@ -4,8 +4,6 @@ Columns: time (open), win_beg, win_end (the packet's window), lfn, size, user_id
 close_time, and perhaps write. The last are empty while no close was seen.
 """
 
-from __future__ import annotations
-
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 

@@ -1,7 +1,5 @@
 """OSDF access log: lines of `[time] [Objectname:…] [Host:…] [Read:…] [Write:…]` and further fields."""
 
-from __future__ import annotations
-
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 

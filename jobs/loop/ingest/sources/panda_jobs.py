@@ -3,8 +3,6 @@
 Columns are PanDA's, in lower case; those of a CSV may be in upper case.
 """
 
-from __future__ import annotations
-
 from features.common.names import literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql

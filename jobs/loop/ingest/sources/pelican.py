@@ -3,8 +3,6 @@
 `op_time` is the server's uptime, no duration. The sizes of files are not stated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from features.common.names import literal

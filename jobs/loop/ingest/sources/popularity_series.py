@@ -4,8 +4,6 @@ Week w begins 7·w days after 1970-01-01: sources number weeks from a start of t
 kept, but tell rows apart: a dataset may have one per site and week.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from features.schema import ACCESSES
@@ -26,7 +24,9 @@ def query(site: Site, header: record_fields.Header) -> sql.Query:
     weekly = set(_WEEKLY) <= set(header.names)
     form = _WEEKLY if weekly else _DAILY
     unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")
-    start_s = _week_s(unit) if weekly else _date_s(unit)
+    n = sql.count(unit)
+    week_s = f"CASE WHEN {n} BETWEEN 0 AND {_MAX_WEEK} THEN {n} * {_WEEK_S} END"
+    start_s = week_s if weekly else _date_s(unit)
     others = sorted({*header.names} - {*form, ""})
     called = [f"other {i}" for i in range(len(others))]
     return sql.Query(
@@ -64,10 +64,6 @@ def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
         "n_reads": "n",
         "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{name}"' for name in others)),
     }
-
-
-def _week_s(week: str) -> str:
-    return f"CASE WHEN {sql.count(week)} BETWEEN 0 AND {_MAX_WEEK} THEN {sql.count(week)} * {_WEEK_S} END"
 
 
 def _date_s(date: str) -> str:

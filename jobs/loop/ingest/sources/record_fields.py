@@ -3,8 +3,6 @@
 Columns of the fields of JSON records, within envelopes of MONIT and Elasticsearch or not.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Files on HDFS and S3 for sources that are decoded in this process, copied one at a time to be read."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ Rules are those on datasets; of a file outside of datasets it is not known wheth
 drops unknown DIDs silently, so what it tells is compared with what was asked.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

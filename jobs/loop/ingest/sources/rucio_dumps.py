@@ -4,8 +4,6 @@ Written by sqoop: upper-case columns, RSE ids as bytes, times in ms, numbers as 
 package holds its Avro reader but does not register its short name, so it is asked for by its class.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -44,7 +42,10 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
         how="left",
     )
     dids = _dids(spark, path)
-    files = files.join(dids, ["SCOPE", "NAME"], how="left") if dids is not None else _without_dids(files)
+    if dids is None:
+        files = files.withColumn("did_created", F.lit(None).cast("long"))
+    else:
+        files = files.join(dids, ["SCOPE", "NAME"], how="left")
     sample = F.to_json(F.struct("file", *_KEY, "BYTES", "CREATED_AT"))
     strange = good.filter(F.col("rse").isNull()).withColumn("reason", F.lit("an RSE that rses does not list"))
     bad = replicas.filter(F.col("reason").isNotNull()).unionByName(strange, allowMissingColumns=True)
@@ -72,11 +73,8 @@ def _table(
     if missing := sorted(set(needed) - columns):
         raise SchemaError(f"{files}: columns {missing} are missing; there are {sorted(columns)}")
     selected = {n: F.col(n) if n in columns else F.lit(None).cast("string") for n in (*needed, *useful)}
-    return table.select(*(column.alias(n) for n, column in selected.items()), _base_name())
-
-
-def _base_name() -> Column:
-    return F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("file")
+    base_name = F.substring_index(F.col("_metadata.file_path"), "/", -1).alias("file")
+    return table.select(*(column.alias(n) for n, column in selected.items()), base_name)
 
 
 def _with_verdict(replicas: DataFrame) -> DataFrame:
@@ -143,10 +141,6 @@ def _dids(spark: SparkSession, path: str) -> DataFrame | None:
         return None
     files = dids.filter(F.col("DID_TYPE") == "F")
     return files.groupBy(*_KEY).agg(F.min(_moment(F.col("CREATED_AT"))).alias("did_created"))
-
-
-def _without_dids(files: DataFrame) -> DataFrame:
-    return files.withColumn("did_created", F.lit(None).cast("long"))
 
 
 def _query(dumped_on: str) -> sql.Query:

@@ -6,8 +6,6 @@ the replica), datatype and campaign (of the dataset, where the name does not tel
 there is no file of this name; `rucio_server` notes it).
 """
 
-from __future__ import annotations
-
 from features.schema import FILES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql
 

@@ -6,8 +6,6 @@ traces (dmwm/rucio-tracers, of CMSSW's, CRAB's and XRootD's records) have no uui
 file, when it was read, and where.
 """
 
-from __future__ import annotations
-
 from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls

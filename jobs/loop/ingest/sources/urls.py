@@ -7,8 +7,6 @@ the second half as a path, `/root:/origin:1094//store/f.root`; a user before the
 of DuckDB, as in `jobs.loop.ingest.sources.sql`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from features.common.names import CMS_LFN, LHCB_LFN, literal, name_parts, part

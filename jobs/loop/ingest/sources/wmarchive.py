@@ -4,8 +4,6 @@ Of a report's steps the CPU times and bytes are summed; the job lasts from the f
 `meta_data.host` is the agent's machine, not the worker.
 """
 
-from __future__ import annotations
-
 from features.common.names import literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql, urls

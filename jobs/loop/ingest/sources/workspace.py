@@ -4,8 +4,6 @@ It reads nothing but Arrow batches that it is given, and spills to a folder of i
 from the network.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

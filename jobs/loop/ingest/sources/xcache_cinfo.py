@@ -1,7 +1,5 @@
 """XCache's own files about its files: the accesses that cinfo remembers, and what is on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from features.common.input_files import InputFile

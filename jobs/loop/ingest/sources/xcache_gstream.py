@@ -1,7 +1,5 @@
 """XCache's g-stream captures: one access a `file_close`, as the cache itself tells it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 

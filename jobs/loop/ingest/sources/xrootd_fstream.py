@@ -4,8 +4,6 @@ An open for writing is a read only if its close says that bytes were read. What 
 change is in the table `unpaired`, see `fstream_pairs`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 

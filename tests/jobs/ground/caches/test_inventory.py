@@ -1,7 +1,5 @@
 """How much a plan, a push, a scan and a sync may take away by an inventory."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import random

@@ -1,7 +1,5 @@
 """Where a cache has, or would have, a file; and which cache of a site that is: by hash, or who holds it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Settings: defaults, overrides in their order, and errors that name file, key and remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What Spark's workers get, the rooms as a zip, and the files that they write once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Spark's session: Java is looked for first, Ctrl-C is left to the command line, one warning is not shown."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tables and days that are not there, and sizes that reads do not state: what is told, and what is found."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from pathlib import Path

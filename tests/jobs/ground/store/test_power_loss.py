@@ -1,7 +1,5 @@
 """What a local table has left after a power loss: only what was synced, by the order of the calls."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commits on S3 by a real server: none is written where another could be overwritten."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables' promises, each kept on a local folder and on a real HDFS."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The demo's folders and caches, on a machine without an XRootD server too, and what it says of a pair."""
 
-from __future__ import annotations
-
 import dataclasses
 import stat
 from collections import Counter

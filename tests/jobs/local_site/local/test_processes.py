@@ -1,7 +1,5 @@
 """Processes of a deployment: found again and ended, all of them and nobody else's."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The decisions by which models serve, from the table alone, and the rows that may decide."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

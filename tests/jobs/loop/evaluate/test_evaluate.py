@@ -1,7 +1,5 @@
 """`cachecast evaluate` on a small generated region: what it checks first and may know, and its record."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

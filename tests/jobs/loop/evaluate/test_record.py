@@ -1,7 +1,5 @@
 """An evaluation on a small trace: the books balance every day, and intervals hold what they should."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

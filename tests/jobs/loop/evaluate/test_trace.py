@@ -1,7 +1,5 @@
 """`evaluate --trace`: what is learned from a trace's past, and that nothing later is used."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engines of a pull; that both leave the same in the tables, whatever they read, is in `test_engines`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

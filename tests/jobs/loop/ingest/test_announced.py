@@ -1,7 +1,5 @@
 """How far queues are believed: what each announced, against the reads that a test planted."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

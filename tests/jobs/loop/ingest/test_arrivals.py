@@ -1,7 +1,5 @@
 """Whether sources delivered what they usually do."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The collector as a real process: real datagrams, killed and stopped, nothing received is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Both engines leave the same in the tables, whatever they read; one rule says which of them pulls."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """What caches fetched, by their g-streams: against a cache of blocks in plain Python that knows it."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Fields as pandas, Spark, Kibana and Elasticsearch write them: what they say, whatever their form."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import datetime as dt

@@ -1,7 +1,5 @@
 """An f-stream gives one table, however its datagrams are cut into files and pulls, and in whatever order."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Records of jobs that golden files cannot hold."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Sequence

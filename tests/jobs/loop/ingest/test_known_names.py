@@ -1,7 +1,5 @@
 """What paths, settings and the catalogue tell of reads, whatever was pulled first."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

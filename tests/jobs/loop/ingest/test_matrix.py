@@ -4,8 +4,6 @@ After a change on purpose, `WRITE_GOLDEN=1 pytest tests/jobs/loop/ingest/test_ma
 page; read the difference cell by cell.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """Merging rows, against plain loops: in whatever order and pieces they come, the same stays."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import random

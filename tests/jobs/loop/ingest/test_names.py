@@ -1,7 +1,5 @@
 """One file has one name, whatever named it: servers, caches, doors and Rucio."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

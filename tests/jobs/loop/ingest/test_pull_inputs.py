@@ -1,7 +1,5 @@
 """What holds of the inputs of every source: packed, broken and empty ones, and dumps of many forms."""
 
-from __future__ import annotations
-
 import bz2
 import datetime as dt
 import gzip

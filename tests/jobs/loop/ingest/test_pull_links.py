@@ -1,7 +1,5 @@
 """A drop folder that a hostile neighbour fills: only plain files are read, all else is counted."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """Captures of caches on HDFS and S3: the same tables as from a folder of this machine, one file at a time."""
 
-from __future__ import annotations
-
 import datetime as dt
 import gzip
 import tempfile

@@ -1,7 +1,5 @@
 """Queues of jobs and prefills, from a file or a URL to the plan and the cache."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """Where queues are read: schedds, folders, control folders of ARC; and descriptions of one job."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """What brokers answer, read as a queue: fields as public code names them, values of our own."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import importlib.util

@@ -1,7 +1,5 @@
 """A namespace of real and made cinfo files, scanned into contents and accesses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which cache a record is of: by settings, by the name that its server gives itself, or by its address."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """Sources of other packages: found by their entry point, read by both engines, and blamed by name."""
 
-from __future__ import annotations
-
 import datetime as dt
 import importlib
 import itertools

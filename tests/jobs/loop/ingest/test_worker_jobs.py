@@ -1,7 +1,5 @@
 """Which records are jobs of workers, and what is known of those that failed early or ran several times."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import json

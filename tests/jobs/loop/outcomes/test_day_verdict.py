@@ -1,7 +1,5 @@
 """`cachecast outcomes`: a day judged from the tables, and what plans and models earned so far."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

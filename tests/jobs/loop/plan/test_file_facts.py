@@ -1,7 +1,5 @@
 """The part of a file that jobs read, and the origin chosen of those that have it, against a plain choice."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plan step: a cache's own inventory and the predictions in, plan items with reasons out."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

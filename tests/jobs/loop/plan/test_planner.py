@@ -1,7 +1,5 @@
 """The weight of the models in production: as set, or as their evaluation found best at this capacity."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Push is the gate: what models chose reaches a cache only under a promotion of those very files."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import sqlite3

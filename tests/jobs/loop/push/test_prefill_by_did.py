@@ -1,7 +1,5 @@
 """What Rucio names is read, counted and fetched at the paths of an ATLAS cache."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The hook that prefills before a batch system has the job, fed as job routers and A-REX feed it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`cachecast push` from the plans table to the receipts table, on a directory-backed cache."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """What Rucio is told of a cache: complete files that its rules let stay."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

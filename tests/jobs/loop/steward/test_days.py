@@ -1,7 +1,5 @@
 """What a run of the steward keeps of its days, and what it knows of names in queues."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

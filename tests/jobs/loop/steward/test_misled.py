@@ -1,7 +1,5 @@
 """A steward whose clock, folder or MLflow misleads it, beside a folder as cache."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The steward as a job, beside a folder as cache."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

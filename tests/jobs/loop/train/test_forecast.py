@@ -1,7 +1,5 @@
 """The forecast of a plain series: its form, its honesty about time, and short pasts."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

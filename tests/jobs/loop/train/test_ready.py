@@ -1,7 +1,5 @@
 """What a training and predictions need is checked at once; the order of eviction that a training learns."""
 
-from __future__ import annotations
-
 import datetime as dt
 import sqlite3
 import subprocess

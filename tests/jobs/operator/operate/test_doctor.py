@@ -1,7 +1,5 @@
 """The doctor: what answers is ok, what is not used is off, what should answer and does not is bad."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

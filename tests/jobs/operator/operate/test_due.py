@@ -1,7 +1,5 @@
 """Which decision times are predicted and acted on, and which caches tasks are mapped over."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

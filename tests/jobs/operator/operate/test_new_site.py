@@ -1,7 +1,5 @@
 """`cachecast init`: what it writes is valid, the doctor finds it green, and nothing is overwritten."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 import tempfile

@@ -1,7 +1,5 @@
 """What `status` advises ends the alarm: a site is put into its state, and the advised commands are run."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """The status by tables written here, its alarms, and the figures that commands leave."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import datetime as dt

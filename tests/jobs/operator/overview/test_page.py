@@ -1,7 +1,5 @@
 """The operator's pages by tables written here, and by tables that are missing, damaged or lie."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sqlite3

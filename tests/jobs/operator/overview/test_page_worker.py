@@ -1,7 +1,5 @@
 """The process that makes the operator's pages: it starts anew after it failed, and ends with the service."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -1,7 +1,5 @@
 """The refresh: predictions, inventories and plans in; what the service then answers, against plain sums."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report: one file, whatever the names in it, with the answer first; and what caches recorded."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path

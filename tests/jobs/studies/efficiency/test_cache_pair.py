@@ -1,7 +1,5 @@
 """Two caches of a federation: what the steward of one saves, told from how they differ anyway."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 

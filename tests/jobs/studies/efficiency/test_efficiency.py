@@ -1,7 +1,5 @@
 """Reads of jobs by place, and the efficiencies and settings that follow from them, as planted."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import datetime as dt

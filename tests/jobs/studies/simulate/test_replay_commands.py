@@ -1,7 +1,5 @@
 """`cachecast replay` and `cachecast curve`, as they are typed, on a real trace."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """The replay step: tables or several caches in, rows of a comparison out, never by what none could know."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from importlib import resources

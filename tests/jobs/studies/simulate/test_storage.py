@@ -1,7 +1,5 @@
 """`storage`: the last replica stays, rules are named, and the traffic is that of an LRU written plainly."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import OrderedDict, defaultdict
 from pathlib import Path

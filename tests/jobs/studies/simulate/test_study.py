@@ -1,7 +1,5 @@
 """The study's page: answers first, the numbers of the study in its tables, harmless whatever the names."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

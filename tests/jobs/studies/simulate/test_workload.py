@@ -1,7 +1,5 @@
 """What is written: the same arguments give the same bytes, and the real readers read all of it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from pathlib import Path

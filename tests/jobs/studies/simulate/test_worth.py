@@ -1,7 +1,5 @@
 """`worth-it`: its figures are those of plain replays, its bounds decide, and nothing is made up."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parts of a site test that need no server: what is read, what is chosen, what follows from rates."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools
