@@ -87,7 +87,7 @@ def files_of_inputs(
         "size_bytes": files["size_bytes"].take(of["file"]),
         "n_jobs": of["n_jobs_sum_sum"],
         "wait_s": of["wait_s_min_min"],
-        "late_s": of["late_s_min_min"],
+        "late_s": of["late_s_min_min"].fill_null(0),
         "certainty": -np.expm1(of["missed_sum"].to_numpy()),
         "queues": pc.binary_join(of["queue_list"], ", "),
     }
@@ -102,8 +102,8 @@ def inputs_of(
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
-    `wait_s`: until the first job that reads it; `late_s`: since the last of them was to, from its entry into
-    the queue on where no start is stated; `expires_s`: until when an entry is valid; `doubt`: the
+    `wait_s`: until the first job that reads it; `late_s`: since the last that is late was to, from its entry
+    into the queue on where no start is stated, null if none is; `expires_s`: until when an entry is valid; `doubt`: the
     logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
     of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
     it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
@@ -123,7 +123,7 @@ def inputs_of(
             "work": pc.coalesce(work.indices.cast(pa.int64()), pa.array(-1 - np.arange(rows.num_rows))),
             "n_jobs": rows["n_jobs"],
             "wait_s": pc.max_element_wise(wait_s, 0),
-            "late_s": pc.max_element_wise(pc.negate(wait_s), 0),
+            "late_s": pc.if_else(pc.less_equal(wait_s, 0), pc.negate(wait_s), pa.scalar(None, pa.int64())),
             "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
             "certainty": rows["certainty"].fill_null(1.0).to_numpy() * trust[by],
         }

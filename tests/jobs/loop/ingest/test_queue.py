@@ -221,6 +221,41 @@ def test_prefills_without_end_cost_what_stands(tables: Tables) -> None:
     assert tables.head(QUEUE).n_rows == 1
 
 
+def test_a_decision_time_to_come_costs_nothing_that_stands(tables: Tables, tmp_path: Path) -> None:
+    """Neither a prefill, nor a queue that was read long ago of work that starts late, nor its queue's trust."""
+    now_s = int(time.time())
+    job = {"job_id": "1", "file": lfn(1), "expected_start": as_of_label(now_s + 10 * DAY_S)}
+    for at_s in (now_s - 30 * DAY_S, now_s + 9 * DAY_S):
+        ask(tables, [job], tmp_path, as_of_s=at_s)
+    for at_s in (now_s, now_s + 300 * DAY_S):
+        prefill_rows(tables, [lfn(0)], at_s, request="prefill-0")
+    queue.fold_prefills(tables, now_s, most=0)
+    queue.forget(tables, "other", as_of_s=now_s, stale_s=DAY_S)
+    assert known(tables, as_of_s=now_s).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1)]
+    tables.replace_arrow(ACCESSES, accesses([{"accessed_at": at(now_s), "name": lfn(30)}]))
+    ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=now_s)
+    ask(tables, [], tmp_path, as_of_s=now_s + 4 * DAY_S)
+    assert not tables.exists(ANNOUNCED), "today's reads are not known yet"
+
+
+def test_a_queue_is_not_called_as_prefills_are(tables: Tables, tmp_path: Path) -> None:
+    """It would be folded as they are, believed whatever it says, and what it withdraws would stand."""
+    with pytest.raises(InputError, match="prefill-"):
+        ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, name="prefill-ce")
+    assert not tables.exists(QUEUE)
+
+
+def test_what_starts_late_or_hardly_makes_nothing_else_soon(tables: Tables, tmp_path: Path) -> None:
+    """Of another job, in the same queue or another: neither wins or loses by the other's time."""
+    late = {"expected_start": as_of_label(AS_OF - 2 * DAY_S)}
+    far = {"expected_start": as_of_label(AS_OF + 80 * DAY_S)}
+    ask(tables, [{"job_id": "1", "files": [lfn(0), lfn(1)]} | late], tmp_path)
+    ask(tables, [{"job_id": "2", "file": lfn(0)} | far], tmp_path, name="far")
+    ask(tables, [{"job_id": "3", "file": lfn(1)} | far, {"job_id": "4", "file": lfn(2)}], tmp_path, name="p")
+    rows = known(tables).files.select(["wait_s", "late_s"]).to_pylist()
+    assert rows == [{"wait_s": 0, "late_s": 2 * DAY_S}] * 2 + [{"wait_s": 0, "late_s": 0}]
+
+
 def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tmp_path: Path) -> None:
     ask(tables, [{"job_id": "1", "file": lfn(2)}], tmp_path, name="given-up")
     for day in range(60):
@@ -482,7 +517,16 @@ def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: P
     assert queued.due_s(AS_OF + HOUR_S) == due_s
     began_anew = QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S)
     assert began_anew == due_s | {lfn(1): AS_OF + HOUR_S}
+    assert queued.due_s(AS_OF + 7 * HOUR_S) == due_s
     assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
     for commit in Path(tables.root, "queue").rglob("*.json"):
         commit.write_text("{")
     assert QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S) == {}
+
+
+def test_a_forged_start_costs_others_no_due_time(tables: Tables, tmp_path: Path) -> None:
+    queued = QueueReader(tables, CACHE)
+    ask(tables, [{"job_id": "1", "file": lfn(1), "expected_start": "1971-01-01"}], tmp_path)
+    assert queued.due_s(AS_OF)[lfn(1)] < 40_000_000
+    ask(tables, [{"job_id": "2", "file": lfn(1)}], tmp_path, name="true", as_of_s=AS_OF + HOUR_S)
+    assert queued.due_s(AS_OF + HOUR_S) == {lfn(1): AS_OF}
