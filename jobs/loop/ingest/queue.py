@@ -62,10 +62,14 @@ def run(
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
     `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
-    past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is.
+    past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is, or if
+    `site` is none of ours.
     """
     if name.startswith(announced.PREFILLS):
         raise InputError(f"a queue must not be called {name}: {announced.PREFILLS}… are prefills")
+    place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
+    if site is not None and place.sites and site not in place.sites:
+        raise InputError(f"there is no site {site} in [caches] or [queue] sites: {', '.join(place.sites)}")
     if source == SERVER:
         # A cache's host has no rucio-clients.
         from jobs.loop.ingest.catalogue import session  # noqa: PLC0415
@@ -75,7 +79,6 @@ def run(
     else:
         token, timeout_s = settings.queue.token.get_secret_value(), settings.queue.timeout
         raw = read_answer(source, token=token, timeout_s=timeout_s, since_s=as_of_s - NEW_S)
-    place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
     stated = entries_of(raw, kind, place)
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]

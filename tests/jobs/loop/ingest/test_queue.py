@@ -329,6 +329,39 @@ def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_p
     assert (row["files"], row["read_files"]) == (3, 2)
 
 
+def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Its entries would be taken, used by no cache, and never judged."""
+    (tmp_path / "site.toml").write_text('[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n')
+    settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
+    sites = ("EDGE", "T2_DE_EDGE", "edge", "ЕDGE", "")
+    told = [{"job_id": str(i), "file": lfn(i), "site": name} for i, name in enumerate(sites)]
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps(told))
+    answer = queue.run(settings, name="q", source=str(path), as_of_s=AS_OF, site="EDGE")
+    assert answer.rejected == {"for other sites": 2}
+    assert known(tables).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1, 4)]
+    with pytest.raises(InputError, match="no site EGDE.* EDGE"):
+        queue.run(settings, name="q", source=str(path), as_of_s=AS_OF + 1, site="EGDE")
+
+
+def test_who_calls_himself_as_another_takes_nothing_of_his(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may write CRAB's attributes into an ad; the owner is the schedd's word."""
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 5)
+    said = [("eve", f"/store/mc/Run3/e/{n}.root", n) for n in range(9)] + [("crab", lfn(0), 9)]
+    ads = [
+        {"GlobalJobId": f"s#{n}.0#1", "ClusterId": n, "ProcId": 0, "JobStatus": 1, "Owner": owner}
+        | {"CRAB_UserHN": "dan", "CRAB_ReqName": f"260301_000000:dan_{n}", "CachecastInputs": file}
+        for owner, file, n in said
+    ]
+    answer = ask(tables, ads, tmp_path)
+    assert answer.rejected == {"too many: more than 5 of one owner": 4}
+    assert lfn(0) in tables.read_arrow(QUEUE)["input"].to_pylist()
+
+
 def planned(tables: Tables) -> list[dict[str, Any]]:
     roomy = SETTINGS.plan.model_copy(update={"prefetch_share": 1.0})
     settings = settings_of(tables).model_copy(update={"plan": roomy})
