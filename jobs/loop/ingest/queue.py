@@ -148,7 +148,7 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
 
 
 def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) -> None:
-    """Make one answer a day of prefills until `as_of_s`, if they are more than `most`, without what ran out."""
+    """Make one answer a day of prefills by `as_of_s`, if more than `most`, without what has run out."""
     head = tables.head(QUEUE)
     known = ((key, part) for key, part in head.partitions.items() if parse_as_of(key[1]) <= as_of_s)
     old = {key: part for key, part in known if key[2].startswith(announced.PREFILLS)}

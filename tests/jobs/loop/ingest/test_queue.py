@@ -222,7 +222,7 @@ def test_prefills_without_end_cost_what_stands(tables: Tables) -> None:
 
 
 def test_a_decision_time_to_come_costs_nothing_that_stands(tables: Tables, tmp_path: Path) -> None:
-    """Neither a prefill, nor a queue that was read long ago of work that starts late, nor its queue's trust."""
+    """Neither a prefill, nor what a queue said long ago of work to come, nor its queue's trust."""
     now_s = int(time.time())
     job = {"job_id": "1", "file": lfn(1), "expected_start": as_of_label(now_s + 10 * DAY_S)}
     for at_s in (now_s - 30 * DAY_S, now_s + 9 * DAY_S):
@@ -254,6 +254,18 @@ def test_what_starts_late_or_hardly_makes_nothing_else_soon(tables: Tables, tmp_
     ask(tables, [{"job_id": "3", "file": lfn(1)} | far, {"job_id": "4", "file": lfn(2)}], tmp_path, name="p")
     rows = known(tables).files.select(["wait_s", "late_s"]).to_pylist()
     assert rows == [{"wait_s": 0, "late_s": 2 * DAY_S}] * 2 + [{"wait_s": 0, "late_s": 0}]
+    hardly = {"job_id": "5", "certainty": 0.001}
+    soon = {"job_id": "6", "expected_start": as_of_label(AS_OF + 5 * DAY_S)}
+    forged = {"job_id": "7", "file": lfn(4), "expected_start": "1971-01-01"}
+    ask(
+        tables, [soon | {"files": [lfn(i) for i in (3, 4, 5)]}, hardly | {"file": lfn(3)}], tmp_path, name="s"
+    )
+    ask(tables, [hardly | {"file": lfn(0)}, hardly | {"dataset": DATASET}, forged], tmp_path, name="hardly")
+    half = {"job_id": "8", "file": lfn(7), "certainty": 0.3}
+    ask(tables, [half, {"job_id": "9", "file": lfn(7)} | far], tmp_path, name="half")
+    files = {row["did"].removeprefix("cms:"): row for row in known(tables).files.to_pylist()}
+    assert [files[lfn(i)]["wait_s"] for i in (3, 4, 5, 7)] == [5 * DAY_S] * 3 + [0]
+    assert [files[lfn(i)]["late_s"] for i in (0, 1, 6)] == [2 * DAY_S, 2 * DAY_S, 0]
 
 
 def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tmp_path: Path) -> None:
@@ -342,7 +354,7 @@ def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
     answer = queue.run(settings, name="q", source=str(path), as_of_s=AS_OF, site="EDGE")
     assert answer.rejected == {"for other sites": 2}
     assert known(tables).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1, 4)]
-    with pytest.raises(InputError, match="no site EGDE.* EDGE"):
+    with pytest.raises(InputError, match=r"no site EGDE.* EDGE"):
         queue.run(settings, name="q", source=str(path), as_of_s=AS_OF + 1, site="EGDE")
 
 
