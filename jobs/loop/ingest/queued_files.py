@@ -107,8 +107,8 @@ def inputs_of(
     very late, neither brings near nor hides what is surer of another time; `expires_s`: until when an entry
     is valid; `doubt`: the logarithm of the chance that the queue is wrong, by how far it is `believed`. Of
     what several queues say of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the
-    chance that none reads it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
-    says no more of the file than the surer of both.
+    chance that none reads it. What is said of an input stands together. With `files` a work that names a
+    file, and its dataset too, says no more of the file than the surer of both.
     """
     plain, work = _plain(rows).dictionary_encode(), rows["work"].combine_chunks().dictionary_encode()
     named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()

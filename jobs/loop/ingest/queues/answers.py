@@ -66,7 +66,9 @@ def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
 
 
 def _at_ours(record: object, place: Place) -> Iterable[object]:
-    site = record.get("site") if isinstance(record, Mapping) else None
+    if not isinstance(record, Mapping):
+        return [record]
+    site = record.get("site")
     return place.spread(record, [site], record) if isinstance(site, str) and site else [record]
 
 
