@@ -101,8 +101,8 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     to URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
-        address = _without_query(source)
-        return _few(_from_json(_asked(source, token, timeout_s), address), address)
+        answer, address = _asked(source, token, timeout_s), _without_query(source)
+        return _few(_from_json(answer, address), address)
     if source.startswith(schedd.SCHEME):
         return _few(_from_json(schedd.asked(source, timeout_s), source), source)
     check_answers(source)
@@ -159,12 +159,12 @@ def _share(amounts: Iterable[int], most: int) -> int:
     return most
 
 
-def _below(folder: Path, path: Path, n_bytes: int = MOST_BYTES) -> str:
-    return _text(InputFile(folder, str(path.relative_to(folder))), n_bytes)
+def _below(folder: Path, path: Path, most_bytes: int | None = None) -> str:
+    return _text(InputFile(folder, str(path.relative_to(folder))), most_bytes)
 
 
-def _text(file: InputFile, n_bytes: int = MOST_BYTES) -> str:
-    path = file.path
+def _text(file: InputFile, most_bytes: int | None = None) -> str:
+    path, n_bytes = file.path, MOST_BYTES if most_bytes is None else most_bytes
     try:
         with plain(file) as name, Path(name).open("rb") as opened:
             content = opened.read(n_bytes + 1)
