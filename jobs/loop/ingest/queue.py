@@ -60,8 +60,14 @@ def run(
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
     `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
-    past days is judged: see `judging.judge`.
+    past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is, or if
+    `site` is none of ours.
     """
+    if name.startswith(announced.PREFILLS):
+        raise InputError(f"a queue must not be called {name}: {announced.PREFILLS}… are prefills")
+    place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
+    if site is not None and place.sites and site not in place.sites:
+        raise InputError(f"there is no site {site} in [caches] or [queue] sites: {', '.join(place.sites)}")
     if source == SERVER:
         # A cache's host has no rucio-clients.
         from jobs.loop.ingest.catalogue import session  # noqa: PLC0415
@@ -71,7 +77,6 @@ def run(
     else:
         token, timeout_s = settings.queue.token.get_secret_value(), settings.queue.timeout
         raw = read_answer(source, token=token, timeout_s=timeout_s, since_s=as_of_s - NEW_S)
-    place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
     stated = entries_of(raw, kind, place)
     accepted = check_entries(stated, as_of_s=as_of_s, stale_s=settings.queue.stale, site=site)
     address = source.partition("?")[0]
@@ -81,8 +86,8 @@ def run(
         at: judging.SiteNames(place.sites[at], [cache.name for cache in caches if cache.at_site == at])
         for at in {cache.at_site for cache in caches}
     }
-    judging.judge(tables, name, as_of_s=as_of_s, stale_s=settings.queue.stale, sites=sites)
     now_s = min(as_of_s, int(time.time()))  # a decision time may be ahead
+    judging.judge(tables, name, as_of_s=now_s, stale_s=settings.queue.stale, sites=sites)
     forget(tables, name, as_of_s=now_s, stale_s=settings.queue.stale)
     oldest_s = now_s - NEW_S
     with contextlib.suppress(OSError):  # what may not be deleted is old, and not read again
@@ -133,7 +138,7 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
     if sum(key[0] == today and key[2] == queue for key in head.partitions) > 1:
         return
     oldest = day_label(as_of_s - judging.KEPT_S - stale_s)
-    newest = {key[2]: key for key in sorted(head.partitions)}
+    newest = {key[2]: key for key in sorted(head.partitions) if parse_as_of(key[1]) <= as_of_s}
     drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
     drop += [key for key in newest.values() if key[0] < day_label(as_of_s - _LOOK_BACK_S)]
     tables.commit(QUEUE, [], base=None, drop=drop)
@@ -141,9 +146,10 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
 
 
 def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) -> None:
-    """Make one answer a day of prefills, if there are more than `most`, without what has run out."""
+    """Make one answer a day of prefills by `as_of_s`, if more than `most`, without what has run out."""
     head = tables.head(QUEUE)
-    old = {key: part for key, part in head.partitions.items() if key[2].startswith(announced.PREFILLS)}
+    known = ((key, part) for key, part in head.partitions.items() if parse_as_of(key[1]) <= as_of_s)
+    old = {key: part for key, part in known if key[2].startswith(announced.PREFILLS)}
     if len(old) <= most:
         return
     rows = read_partitions(head, old).sort_by([("known_at", "descending")])

@@ -13,9 +13,10 @@ from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.schema import FILES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import plain_names
-from prefetch.plan.scores import KnownWork
+from prefetch.plan.scores import HALF_READ_S, KnownWork
 
-_STATED = ("n_jobs", "wait_s", "late_s", "missed", "doubt")
+_STATED = ("n_jobs", "missed", "doubt")
+_LEAST = 1e-9
 _EVERYTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -69,23 +70,22 @@ def files_of_inputs(
     n_known = int(_is_first(inputs)[np.unique(entry)].sum())
     pairs = pa.table({"file": file} | {name: named[name] for name in ("queue", *_STATED)})
     by_queue = pairs.group_by(["file", "queue"]).aggregate(
-        [("n_jobs", "sum"), ("wait_s", "min"), ("late_s", "min"), ("missed", "sum"), ("doubt", "min")]
+        [("n_jobs", "sum"), ("missed", "sum"), ("doubt", "min")]
     )
     missed = pc.max_element_wise(by_queue["missed_sum"], by_queue["doubt_min"])
     by_queue = by_queue.append_column("missed", missed).sort_by("queue")
     of = by_queue.group_by("file", use_threads=False).aggregate(
-        [
-            *(("n_jobs_sum", "sum"), ("wait_s_min", "min"), ("late_s_min", "min")),
-            *(("missed", "sum"), ("queue", "list")),
-        ]
+        [("n_jobs_sum", "sum"), ("missed", "sum"), ("queue", "list")]
     )
     of = of.sort_by("file")
+    due_s, _ = _nearest(file, files.num_rows, named["due_s"].to_numpy(), named["away_s"].to_numpy())
+    due_s = due_s[of["file"].to_numpy()]
     columns = {
         "did": files["did"].take(of["file"]),
         "size_bytes": files["size_bytes"].take(of["file"]),
         "n_jobs": of["n_jobs_sum_sum"],
-        "wait_s": of["wait_s_min_min"],
-        "late_s": of["late_s_min_min"],
+        "wait_s": np.maximum(due_s, 0),
+        "late_s": np.maximum(-due_s, 0),
         "certainty": -np.expm1(of["missed_sum"].to_numpy()),
         "queues": pc.binary_join(of["queue_list"], ", "),
     }
@@ -100,30 +100,32 @@ def inputs_of(
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
-    `wait_s`: until the first job that reads it; `late_s`: since the last of them was to, from its entry into
-    the queue on where no start is stated; `expires_s`: until when an entry is valid; `doubt`: the
-    logarithm of the chance that the queue is wrong, by how far it is `believed`. Of what several queues say
-    of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the chance that none reads
-    it. What is said of an input stands together. With `files` a work that names a file, and its dataset too,
-    says no more of the file than the surer of both.
+    `due_s`: until the job that is least far away starts, less than 0 if it is late: from its entry into the
+    queue on where no start is stated; `away_s`: how far, what is half as sure twice: what is hardly sure, or
+    very late, neither brings near nor hides what is surer of another time; `expires_s`: until when an entry
+    is valid; `doubt`: the logarithm of the chance that the queue is wrong, by how far it is `believed`. Of
+    what several queues say of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the
+    chance that none reads it. What is said of an input stands together. With `files` a work that names a
+    file, and its dataset too, says no more of the file than the surer of both.
     """
     plain, work = _plain(rows).dictionary_encode(), rows["work"].combine_chunks().dictionary_encode()
+    named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()
     queue = rows["queue"].combine_chunks().dictionary_encode()
     queues = sorted(queue.dictionary.to_pylist())
     of = pc.index_in(queue.dictionary, value_set=pa.array(queues, pa.string()))
     by, trust = of.take(queue.indices).to_numpy(), np.array([believed.get(name, 1.0) for name in queues])
     starts_at = pc.coalesce(rows["starts_at"], rows["known_at"])
-    wait_s = pc.subtract(pc.divide(starts_at.cast(pa.int64()), 1_000_000), as_of_s)
+    due_s = pc.subtract(pc.divide(starts_at.cast(pa.int64()), 1_000_000), as_of_s).to_numpy()
+    certainty = rows["certainty"].fill_null(1.0).to_numpy() * trust[by]
+    away_s = np.maximum(np.maximum(due_s, -due_s / 2), HALF_READ_S) / np.maximum(certainty, _LEAST)
     stated = pa.table(
         {
-            "named": 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy(),
+            "named": named,
             "by": by.astype(np.int64),
             "work": pc.coalesce(work.indices.cast(pa.int64()), pa.array(-1 - np.arange(rows.num_rows))),
             "n_jobs": rows["n_jobs"],
-            "wait_s": pc.max_element_wise(wait_s, 0),
-            "late_s": pc.max_element_wise(pc.negate(wait_s), 0),
             "expires_s": pc.divide(rows["expires_at"].cast(pa.int64()), 1_000_000),
-            "certainty": rows["certainty"].fill_null(1.0).to_numpy() * trust[by],
+            "certainty": certainty,
         }
     )
     surest = stated.sort_by([("certainty", "descending"), ("by", "ascending")])
@@ -133,13 +135,14 @@ def inputs_of(
     with np.errstate(divide="ignore"):
         doubt, missed = np.log1p(-trust), np.log1p(-works["certainty_first"].to_numpy())
     missed, n_jobs = _once(works, missed, plain.dictionary, files)
-    of_queue = stated.group_by(["named", "by"]).aggregate(
-        [("wait_s", "min"), ("late_s", "min"), ("expires_s", "max")]
-    )
+    of_queue = stated.group_by(["named", "by"]).aggregate([("expires_s", "max")])
     of_queue = of_queue.sort_by([("named", "ascending"), ("by", "ascending")])
+    told = named * len(queues) + by
     named, by = of_queue["named"].to_numpy(), of_queue["by"].to_numpy()
     key = works["named"].to_numpy() * len(queues) + works["by_first"].to_numpy()
     place = np.searchsorted(named * len(queues) + by, key)
+    told = np.searchsorted(named * len(queues) + by, told)
+    first_s, least_s = _nearest(told, named.size, due_s, away_s)
     # In order of their size: a sum must not depend on the order of the rows.
     least = np.argsort(missed, kind="stable")
     all_jobs = np.zeros(named.size, np.int64)
@@ -150,13 +153,22 @@ def inputs_of(
             "is_dataset": pa.array(named % 2 == 1),
             "queue": pa.array(queues, pa.string()).take(pa.array(by)),
             "n_jobs": all_jobs,
-            "wait_s": of_queue["wait_s_min"],
-            "late_s": of_queue["late_s_min"],
+            "due_s": first_s,
+            "away_s": least_s,
             "missed": np.bincount(place[least], weights=missed[least], minlength=named.size),
             "doubt": doubt[by],
             "expires_s": of_queue["expires_s_max"],
         }
     )
+
+
+def _nearest(of: IntArray, n: int, due_s: IntArray, away_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """What is least far away of each of `n` things, which entries are `of`: when it is due, and how far."""
+    least_s, first_s = np.full(n, np.inf), np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(least_s, of, away_s)
+    is_least = away_s == least_s[of]
+    np.minimum.at(first_s, of[is_least], due_s[is_least])
+    return first_s, least_s
 
 
 def _once(

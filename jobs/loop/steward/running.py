@@ -70,6 +70,7 @@ class QueueReader:
     def __init__(self, tables: Tables, cache: CacheSettings) -> None:
         self._tables, self._cache = tables, cache
         self._due_s: dict[str, float] = {}
+        self._seen_s: dict[str, float] = {}
         self._read: tuple[str, float] | None = None
         self._asking: Asking[tuple[dict[str, float], tuple[str, float] | None]] | None = None
         self._patience_s = PATIENCE_S
@@ -86,7 +87,7 @@ class QueueReader:
         asked, self._asking = self._asking, None
         if asked.answer is None:
             _log.warning("the order goes without queues: %s", asked.fault)
-            self._due_s, self._read = {}, None
+            self._due_s, self._seen_s, self._read = {}, {}, None
         else:
             (self._due_s, self._read), self._patience_s = asked.answer, PATIENCE_S
         return self._due_s
@@ -105,13 +106,18 @@ class QueueReader:
         queued = known_work(self._tables, as_of_s=as_of_s, cache=self._cache.name, site=self._cache.at_site)
         paths = Paths.last(self._tables, self._cache, at_s=as_of_s)
         names = paths.known(queued.files["did"].combine_chunks()).to_pylist()
+        # When it was seen to be due, not since when: what a job states of that must not outlast it.
+        expected = [queued.files[of].to_pylist() for of in _EXPECTED]
+        self._seen_s = {
+            name: self._seen_s.get(name, as_of_s)
+            for name, wait_s in zip(names, expected[0], strict=True)
+            if name is not None and not wait_s
+        }
         return {
             name: as_of_s + _distance_s(wait_s, sure)
             if wait_s
-            else min(as_of_s - _distance_s(late_s, sure), self._due_s.get(name, as_of_s))
-            for name, wait_s, late_s, sure in zip(
-                names, *(queued.files[of].to_pylist() for of in _EXPECTED), strict=True
-            )
+            else min(as_of_s - _distance_s(late_s, sure), self._seen_s[name])
+            for name, wait_s, late_s, sure in zip(names, *expected, strict=True)
             if name is not None
         }
 

@@ -58,9 +58,16 @@ def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
     name = kind_of(raw) if kind == "auto" else kind
     if name == "entries":
-        return raw
+        return itertools.chain.from_iterable(_at_ours(record, place) for record in raw)
     unread = [record for record in raw if isinstance(record, Refused)]
     return itertools.chain(unread, _READERS[name]((r for r in raw if not isinstance(r, Refused)), place))
+
+
+def _at_ours(record: object, place: Place) -> Iterable[object]:
+    if not isinstance(record, Mapping):
+        return [record]
+    site = record.get("site")
+    return place.spread(record, [site], record) if isinstance(site, str) and site else [record]
 
 
 def kind_of(raw: Iterable[object]) -> str:

@@ -155,7 +155,8 @@ def _reads(ad: Mapping[str, object]) -> _Reads:
         work=task or (f"condor:{job_id}" if schedd else None),
         datasets=datasets or ((of_task,) if of_task and not files else ()),
         files=files,
-        owner=_text(ad, "crab_userhn") or _text(ad, "owner"),
+        # CRAB's jobs have one owner; but anybody may write its user into an ad.
+        owner="/".join(filter(None, (_text(ad, "owner"), _text(ad, "crab_userhn")))) or None,
     )
 
 

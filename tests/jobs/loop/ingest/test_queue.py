@@ -219,6 +219,53 @@ def test_prefills_without_end_cost_what_stands(tables: Tables) -> None:
     assert tables.head(QUEUE).n_rows == 1
 
 
+def test_a_decision_time_to_come_costs_nothing_that_stands(tables: Tables, tmp_path: Path) -> None:
+    """Neither a prefill, nor what a queue said long ago of work to come, nor its queue's trust."""
+    now_s = int(time.time())
+    job = {"job_id": "1", "file": lfn(1), "expected_start": as_of_label(now_s + 10 * DAY_S)}
+    for at_s in (now_s - 30 * DAY_S, now_s + 9 * DAY_S):
+        ask(tables, [job], tmp_path, as_of_s=at_s)
+    for at_s in (now_s, now_s + 300 * DAY_S):
+        prefill_rows(tables, [lfn(0)], at_s, request="prefill-0")
+    queue.fold_prefills(tables, now_s, most=0)
+    queue.forget(tables, "other", as_of_s=now_s, stale_s=DAY_S)
+    assert known(tables, as_of_s=now_s).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1)]
+    tables.replace_arrow(ACCESSES, accesses([{"accessed_at": at(now_s), "name": lfn(30)}]))
+    ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, as_of_s=now_s)
+    ask(tables, [], tmp_path, as_of_s=now_s + 4 * DAY_S)
+    assert not tables.exists(ANNOUNCED), "today's reads are not known yet"
+
+
+def test_a_queue_is_not_called_as_prefills_are(tables: Tables, tmp_path: Path) -> None:
+    """It would be folded as they are, believed whatever it says, and what it withdraws would stand."""
+    with pytest.raises(InputError, match="prefill-"):
+        ask(tables, [{"job_id": "1", "file": lfn(1)}], tmp_path, name="prefill-ce")
+    assert not tables.exists(QUEUE)
+
+
+def test_what_starts_late_or_hardly_makes_nothing_else_soon(tables: Tables, tmp_path: Path) -> None:
+    """Of another job, in the same queue or another: neither wins or loses by the other's time."""
+    late = {"expected_start": as_of_label(AS_OF - 2 * DAY_S)}
+    far = {"expected_start": as_of_label(AS_OF + 80 * DAY_S)}
+    ask(tables, [{"job_id": "1", "files": [lfn(0), lfn(1)]} | late], tmp_path)
+    ask(tables, [{"job_id": "2", "file": lfn(0)} | far], tmp_path, name="far")
+    ask(tables, [{"job_id": "3", "file": lfn(1)} | far, {"job_id": "4", "file": lfn(2)}], tmp_path, name="p")
+    rows = known(tables).files.select(["wait_s", "late_s"]).to_pylist()
+    assert rows == [{"wait_s": 0, "late_s": 2 * DAY_S}] * 2 + [{"wait_s": 0, "late_s": 0}]
+    hardly = {"job_id": "5", "certainty": 0.001}
+    soon = {"job_id": "6", "expected_start": as_of_label(AS_OF + 5 * DAY_S)}
+    forged = {"job_id": "7", "file": lfn(4), "expected_start": "1971-01-01"}
+    ask(
+        tables, [soon | {"files": [lfn(i) for i in (3, 4, 5)]}, hardly | {"file": lfn(3)}], tmp_path, name="s"
+    )
+    ask(tables, [hardly | {"file": lfn(0)}, hardly | {"dataset": DATASET}, forged], tmp_path, name="hardly")
+    half = {"job_id": "8", "file": lfn(7), "certainty": 0.3}
+    ask(tables, [half, {"job_id": "9", "file": lfn(7)} | far], tmp_path, name="half")
+    files = {row["did"].removeprefix("cms:"): row for row in known(tables).files.to_pylist()}
+    assert [files[lfn(i)]["wait_s"] for i in (3, 4, 5, 7)] == [5 * DAY_S] * 3 + [0]
+    assert [files[lfn(i)]["late_s"] for i in (0, 1, 6)] == [2 * DAY_S, 2 * DAY_S, 0]
+
+
 def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tmp_path: Path) -> None:
     ask(tables, [{"job_id": "1", "file": lfn(2)}], tmp_path, name="given-up")
     for day in range(60):
@@ -290,6 +337,39 @@ def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_p
         queue.run(settings, name="q", source=str(path), as_of_s=moment_s, site="EDGE")
     (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
     assert (row["files"], row["read_files"]) == (3, 2)
+
+
+def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Its entries would be taken, used by no cache, and never judged."""
+    (tmp_path / "site.toml").write_text('[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n')
+    settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
+    sites = ("EDGE", "T2_DE_EDGE", "edge", "ЕDGE", "")
+    told = [{"job_id": str(i), "file": lfn(i), "site": name} for i, name in enumerate(sites)]
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps(told))
+    answer = queue.run(settings, name="q", source=str(path), as_of_s=AS_OF, site="EDGE")
+    assert answer.rejected == {"for other sites": 2}
+    assert known(tables).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1, 4)]
+    with pytest.raises(InputError, match=r"no site EGDE.* EDGE"):
+        queue.run(settings, name="q", source=str(path), as_of_s=AS_OF + 1, site="EGDE")
+
+
+def test_who_calls_himself_as_another_takes_nothing_of_his(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may write CRAB's attributes into an ad; the owner is the schedd's word."""
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 5)
+    said = [("eve", f"/store/mc/Run3/e/{n}.root", n) for n in range(9)] + [("crab", lfn(0), 9)]
+    ads = [
+        {"GlobalJobId": f"s#{n}.0#1", "ClusterId": n, "ProcId": 0, "JobStatus": 1, "Owner": owner}
+        | {"CRAB_UserHN": "dan", "CRAB_ReqName": f"260301_000000:dan_{n}", "CachecastInputs": file}
+        for owner, file, n in said
+    ]
+    answer = ask(tables, ads, tmp_path)
+    assert answer.rejected == {"too many: more than 5 of one owner": 4}
+    assert lfn(0) in tables.read_arrow(QUEUE)["input"].to_pylist()
 
 
 def planned(tables: Tables) -> list[dict[str, Any]]:
@@ -480,7 +560,16 @@ def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: P
     assert queued.due_s(AS_OF + HOUR_S) == due_s
     began_anew = QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S)
     assert began_anew == due_s | {lfn(1): AS_OF + HOUR_S}
+    assert queued.due_s(AS_OF + 7 * HOUR_S) == due_s
     assert set(queued.due_s(AS_OF + 28 * HOUR_S)) == {lfn(0)}
     for commit in Path(tables.root, "queue").rglob("*.json"):
         commit.write_text("{")
     assert QueueReader(tables, CACHE).due_s(AS_OF + HOUR_S) == {}
+
+
+def test_a_forged_start_costs_others_no_due_time(tables: Tables, tmp_path: Path) -> None:
+    queued = QueueReader(tables, CACHE)
+    ask(tables, [{"job_id": "1", "file": lfn(1), "expected_start": "1971-01-01"}], tmp_path)
+    assert queued.due_s(AS_OF)[lfn(1)] < 40_000_000
+    ask(tables, [{"job_id": "2", "file": lfn(1)}], tmp_path, name="true", as_of_s=AS_OF + HOUR_S)
+    assert queued.due_s(AS_OF + HOUR_S) == {lfn(1): AS_OF}
