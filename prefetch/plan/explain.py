@@ -178,6 +178,6 @@ def _left_out(judged: Judgement, valued: ScoredFiles, at: IntArray, item: int) -
             "it stays on disk unpinned: others are worth more per byte within the pin limit, and worse ones "
             f"make what room is needed ({judged.pinned.bound_by})"
         )
-    if valued.probability[place] < limits.min_prefetch_probability:
-        return f"{valued.probability[place]:.0%} chance is below min_prefetch_probability"
+    if valued.likely[place] < limits.min_prefetch_probability:
+        return f"{valued.likely[place]:.0%} chance is below min_prefetch_probability"
     return f"others are worth more per byte, or what it would drive out is ({judged.fetched.bound_by})"

@@ -186,7 +186,7 @@ def fetches(case: Case, order: IntArray) -> PlanList:
     limits, candidates = case.limits, case.candidates
     limit = limits.prefetch(case.state)
     likely = case.fetchable() & (candidates.density > _displaced_density(case, order, limit))
-    likely &= candidates.probability >= limits.min_prefetch_probability
+    likely &= candidates.likely >= limits.min_prefetch_probability
     best = best_first(candidates.density, candidates.last_use_s, candidates.item, likely)
     queued_first = _queued_first(case, affordable(case, best), limit)
     places = head(queued_first, candidates.size_bytes, limit.n_bytes)

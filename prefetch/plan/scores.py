@@ -10,6 +10,7 @@ import numpy as np
 
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.errors import InputError
+from features.common.times import DAY_S
 
 UNKNOWN = -1
 NEVER_S = -(2**60)
@@ -137,16 +138,15 @@ class KnownWork:
     late_s: IntArray | None = None
 
     def chances(self, horizons_s: tuple[int, ...]) -> FloatArray:
-        """Of a read within each of `horizons_s`, float64[k, n].
+        """Of a read within each of `horizons_s`, float64[k, n]; within the longest, or a day if that is less.
 
         Half of the files are read within `HALF_READ_S` of the expected start, and of those that are late
         within half the time that they have been late: what has waited for days is not read in this hour.
         """
-        after_s = np.array(horizons_s)[:, None] - self.wait_s[None, :]
+        after_s = np.array([*horizons_s[:-1], max(horizons_s[-1], DAY_S)])[:, None] - self.wait_s[None, :]
         late_s = np.zeros(self.item.size) if self.late_s is None else self.late_s
-        read: FloatArray = -np.expm1(
-            np.log(0.5) * np.maximum(after_s, 0) / np.maximum(HALF_READ_S, late_s / 2)
-        )
+        half_s = np.maximum(HALF_READ_S, late_s / 2)
+        read: FloatArray = -np.expm1(np.log(0.5) * np.maximum(after_s, 0) / half_s)
         return read if self.certainty is None else self.certainty * read
 
     def starting_within(self, horizon_s: int) -> KnownWork:

@@ -119,7 +119,8 @@ class ScoredFiles:
     `probability`: of a read within the horizon that is shown; `longest`: within the longest; `value`:
     expected saving within the horizon that is shown, in the objective's unit; `density`: value per second and
     byte, blended with recency, which ranks the files of a plan; `cause`: codes of `Cause`; `n_jobs`: queued
-    jobs that are known to read it.
+    jobs that are known to read it. `likely`: the chance that a prefetch needs: of what jobs wait for within
+    the longest horizon, else `probability`.
     """
 
     item: IntArray
@@ -132,6 +133,10 @@ class ScoredFiles:
     cause: IntArray
     n_jobs: IntArray
     last_use_s: IntArray
+
+    @property
+    def likely(self) -> FloatArray:
+        return np.where(self.n_jobs > 0, self.longest, self.probability)
 
     def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
         return Plan(
@@ -159,13 +164,14 @@ def absent(
 ) -> ScoredFiles:
     """The candidates that are not on disk: read within the horizon of index `horizon` by a chance of `least`.
 
-    With a `model_weight` of 0 only those that queued jobs will read.
+    With a `model_weight` of 0 only those that queued jobs will read. For these the longest horizon counts.
     """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
-    counts = scores.within(horizon) >= least
-    if model_weight == 0:
-        counts &= scores.queued > 0
+    is_queued = scores.queued > 0
+    counts = is_queued & (scores.longest >= least)
+    if model_weight > 0:
+        counts |= scores.within(horizon) >= least
     entry = np.flatnonzero(counts)
     entry = entry[~is_here[scores.item[entry]]]
     item, size = scores.item[entry], scores.size_bytes[entry]

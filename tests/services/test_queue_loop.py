@@ -19,6 +19,7 @@ from features.schema import PLANS, PREDICTIONS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback
+from jobs.loop.ingest import queue
 from jobs.operator.operate import status
 from prefetch.xcache.client import XCacheTarget
 
@@ -83,7 +84,7 @@ def listed(of: str, lfn: str) -> str:
 
 
 def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
-    running: tuple[Loopback, Path], tmp_path: Path
+    running: tuple[Loopback, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, capture = running
     for lfn in itertools.chain(*NAMES.values()):
@@ -140,9 +141,10 @@ def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     # Three days later the entries have run out: what it announced is held against the reads.
     later_s = as_of_s + 3 * DAY_S + 6 * 3600
     (tmp_path / "queue.json").write_text("[]")
-    late = ["--input", str(tmp_path / "queue.json"), "--as-of", as_of_label(later_s)]
-    asked("queue", "--name", "condor", *late, *options)
     settings = Settings.load(conf, env={}, tables=tables.root)
+    with monkeypatch.context() as by_then:
+        by_then.setattr(time, "time", lambda: float(later_s))
+        queue.run(settings, name="condor", source=str(tmp_path / "queue.json"), as_of_s=later_s)
     (report,) = status.run(settings, now_s=later_s).queues
     assert (report.queue, report.files, report.read_files) == ("condor", len(announced), len(read))
     assert 0.9 < report.believed < 1

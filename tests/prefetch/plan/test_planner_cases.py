@@ -279,3 +279,13 @@ def test_a_prefill_is_never_over_its_limits(
     assert wan is None or brought <= wan
     taken = set(got.plan.of(Action.PIN).tolist()) | set(got.plan.of(Action.PREFETCH).tolist())
     assert taken <= set(asked) and n - len(taken) == sum(got.left_out.values())
+
+
+def test_what_a_job_waits_for_is_fetched_also_where_the_next_hour_alone_counts() -> None:
+    hour = Scores(0, ids(0), ids(10), (HOUR_S,), np.full((1, 1), 0.1), ids(0))
+    known = with_known(hour, work(late_s=ids(0, 0)))
+    plan = ValuePlanner(lambda _: known, ROOMY, plain_files(N), HOUR_S).plan(state(20))
+    assert plan.of(Action.PREFETCH).tolist() == [30]
+    long_ago = with_known(hour, work(late_s=ids(0, 20 * DAY_S)))
+    plan = ValuePlanner(lambda _: long_ago, ROOMY, plain_files(N), HOUR_S).plan(state(20))
+    assert not plan.of(Action.PREFETCH).size

@@ -110,8 +110,8 @@ class Place:
         return next((ours for ours in self.sites if rse.startswith((f"{ours}_", f"{ours}-"))), rse)
 
     def known(self, moment_s: int | None) -> dict[str, str]:
-        """`known_at` of an entry made at `moment_s`, if that is later than a broker's clock may be ahead."""
-        if moment_s is None or moment_s <= self.as_of_s + _MOST_SKEW_S:
+        """`known_at` of an entry made at `moment_s`; a broker's clock may be a little ahead."""
+        if moment_s is None or self.as_of_s <= moment_s <= self.as_of_s + _MOST_SKEW_S:
             return {}
         return {"known_at": as_of_label(moment_s)}
 

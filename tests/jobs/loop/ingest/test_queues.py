@@ -1,6 +1,7 @@
 """What brokers answer, read as a queue: fields as public code names them, values of our own."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import importlib.util
 import json
@@ -119,6 +120,16 @@ def test_a_queue_that_was_cut_is_refused_whole_and_lists_of_schedds_are_one(tmp_
     assert inputs(accepted_of(path)) == inputs(accepted_of(GOLDEN / "condor_crab.json"))
     path.write_text("All queues are empty\n")
     assert accepted_of(path).n_entries == 0
+
+
+def test_a_job_is_late_from_its_submission_on_however_often_it_is_named(tables: Tables) -> None:
+    """Not from the answer that names it: a clock that is ahead makes it no later."""
+    for at_s in (AS_OF, AS_OF + DAY_S):
+        for submitted_s, late_s in ((AS_OF - 5 * DAY_S, at_s - AS_OF + 5 * DAY_S), (at_s + 60, 0)):
+            ads = accepted([JOB | {"QDate": submitted_s}], dataclasses.replace(PLACE, as_of_s=at_s))
+            queue.write(tables, ads, queue="condor", source="condor", as_of_s=at_s)
+            files = queue.known_work(tables, as_of_s=at_s, cache="xc1", site="EDGE").files
+            assert files["late_s"].to_pylist() == [late_s]
 
 
 def test_what_several_queues_say_of_the_same_work_counts_once(tables: Tables) -> None:
