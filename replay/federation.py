@@ -313,7 +313,7 @@ def _total(results: Sequence[Result], seconds: float, caches: Mapping[str, Cache
     sums = {
         field.name: sum(getattr(result, field.name) for result in results)
         for field in dataclasses.fields(Result)
-        if field.type == "int"
+        if field.type is int
     }
     capacity_bytes = sum(cache.capacity_bytes for cache in caches.values())  # also of those without an access
     return Result(
