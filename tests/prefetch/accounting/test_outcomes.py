@@ -198,6 +198,11 @@ def test_a_file_that_was_gone_when_it_was_read_is_wasted_at_once() -> None:
     assert (got["n_hits"], got["use"], got["bytes_wasted"]) == (0, "unread", 100)
 
 
+def test_of_reads_that_began_at_once_none_hit_if_one_missed() -> None:
+    (earned,) = rows([receipt("a", 10)], [read(15), read(15, bytes_missed=1), read(16)])
+    assert (earned["n_hits"], earned["bytes_saved"]) == (0, 0)
+
+
 def test_unknown_bytes_are_neither_a_hit_nor_waste() -> None:
     (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=None)])
     assert (got["n_hits"], got["bytes_saved"], got["use"], got["bytes_wasted"]) == (0, 0, "read", 0)

@@ -289,3 +289,12 @@ def test_what_a_job_waits_for_is_fetched_also_where_the_next_hour_alone_counts()
     long_ago = with_known(hour, work(late_s=ids(0, 20 * DAY_S)))
     plan = ValuePlanner(lambda _: long_ago, ROOMY, plain_files(N), HOUR_S).plan(state(20))
     assert not plan.of(Action.PREFETCH).size
+
+
+def test_the_fraction_that_pays_bounds_the_first_dataset_as_any_other() -> None:
+    limits = dataclasses.replace(ROOMY, cached_fraction=0.5)
+    for dataset in (0, 1):
+        files = plain_files(N, dataset=np.full(N, dataset))
+        busy = state(0, inflow_bytes=10 * N, peak_inflow_bytes=0)
+        plan = ValuePlanner(lambda _: scores(range(N), 0.9), limits, files, DAY_S).plan(busy)
+        assert plan.of(Action.PREFETCH).size == N // 2

@@ -155,6 +155,12 @@ def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
     assert placed() == {"cms:/f1", "cms:/f2"}
 
 
+def test_a_plan_replaces_those_before_it(tables: Tables) -> None:
+    put(tables, PLANS, [item("pin", "cms:/older")], AS_OF - 2 * HOUR, "e1")
+    put(tables, PLANS, [item("pin", "cms:/newer")], AS_OF - HOUR, "e1")
+    assert {"cms:/older", "cms:/newer"} & {item["did"] for item in acting(tables, "e1")} == {"cms:/newer"}
+
+
 def test_a_prefill_adds_to_the_plan_before_it(tables: Tables) -> None:
     put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
     assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1"}
