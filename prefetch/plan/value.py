@@ -288,12 +288,12 @@ def _siblings(
         is_asked[of_item], is_asked[-1] = True, False
         member = np.flatnonzero(is_asked[group])
         count = np.append(np.bincount(group[member], minlength=n), 0)[of_item]
-        found = count > 0
+        has_group = count > 0
         for column, mean, base in zip(columns, means, first, strict=True):
             of_members = column[read[member]] - base
             total = np.append(np.bincount(group[member], weights=of_members, minlength=n), 0.0)[of_item]
-            mean[found] = base + total[found] / count[found]
-        is_known |= found
+            mean[has_group] = base + total[has_group] / count[has_group]
+        is_known |= has_group
         if is_known.all():
             return means
     for column, mean, base in zip(columns, means, first, strict=True):

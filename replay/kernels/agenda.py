@@ -62,10 +62,10 @@ def strike(agenda: Agenda) -> None:
 
 
 @inner
-def _is_before(rows: IntArray, one: int, other: int) -> bool:
-    if rows[one, DUE_S] != rows[other, DUE_S]:
-        return bool(rows[one, DUE_S] < rows[other, DUE_S])
-    return bool(rows[one, NUMBER] < rows[other, NUMBER])
+def _is_before(rows: IntArray, place: int, other: int) -> bool:
+    if rows[place, DUE_S] != rows[other, DUE_S]:
+        return bool(rows[place, DUE_S] < rows[other, DUE_S])
+    return bool(rows[place, NUMBER] < rows[other, NUMBER])
 
 
 @inner

@@ -137,12 +137,12 @@ def inputs_of(
     missed, n_jobs = _once(works, missed, plain.dictionary, files)
     of_queue = stated.group_by(["named", "by"]).aggregate([("expires_s", "max")])
     of_queue = of_queue.sort_by([("named", "ascending"), ("by", "ascending")])
-    told = named * len(queues) + by
+    entry = named * len(queues) + by
     named, by = of_queue["named"].to_numpy(), of_queue["by"].to_numpy()
     key = works["named"].to_numpy() * len(queues) + works["by_first"].to_numpy()
     place = np.searchsorted(named * len(queues) + by, key)
-    told = np.searchsorted(named * len(queues) + by, told)
-    first_s, least_s = _nearest(told, named.size, due_s, away_s)
+    entry = np.searchsorted(named * len(queues) + by, entry)
+    first_s, least_s = _nearest(entry, named.size, due_s, away_s)
     # In order of their size: a sum must not depend on the order of the rows.
     least = np.argsort(missed, kind="stable")
     all_jobs = np.zeros(named.size, np.int64)
@@ -195,11 +195,11 @@ def _once(
         key = (2 * code + 1) * n_works + work[single]
         at = np.minimum(np.searchsorted(keys[order], key), keys.size - 1)
         is_its = (keys[order][at] == key) & (code >= 0)
-        one, whole = single[is_its], of_sets[order[at[is_its]]]
+        file, whole = single[is_its], of_sets[order[at[is_its]]]
         with np.errstate(invalid="ignore"):  # two that are certain
-            surer = np.minimum(missed[one] - missed[whole], 0.0)
-        all_missed[one] = np.nan_to_num(surer, neginf=-np.inf)
-        all_jobs[one] = np.maximum(n_jobs[one] - n_jobs[whole], 0)
+            surer = np.minimum(missed[file] - missed[whole], 0.0)
+        all_missed[file] = np.nan_to_num(surer, neginf=-np.inf)
+        all_jobs[file] = np.maximum(n_jobs[file] - n_jobs[whole], 0)
     return all_missed, all_jobs
 
 
