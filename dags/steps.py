@@ -195,7 +195,7 @@ def spark_step(
 
 
 def _in_a_pod(template: str) -> dict[str, Any]:
-    """What Airflow's Kubernetes executor is told of a task; others ignore it."""
+    """What Airflow's Kubernetes executor needs of a task; others ignore it."""
     return {"executor_config": {"pod_template_file": template}} if template else {}
 
 

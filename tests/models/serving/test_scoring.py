@@ -161,8 +161,8 @@ def test_all_horizons_together_say_exactly_what_each_says_alone(
     fitted = (models.fitted[0], (by_recency, recency), first)
     for n in (0, 1, 65, len(rows)):
         x = matrix.head(n)
-        found = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
-        for (model, *figures), (alone, scorer) in zip(found, fitted, strict=True):
+        scored_models = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
+        for (model, *figures), (alone, scorer) in zip(scored_models, fitted, strict=True):
             assert model == alone
             np.testing.assert_array_equal(figures, probability_and_reads(alone, scorer, x))
 

@@ -282,19 +282,19 @@ def test_a_replay_has_the_hits_of_a_live_steward(
         ]
         if seed == 3 and name != "steward":
             orders.clear()
-        found = hits(trace, whole(steward_policy(name, context, orders, delays=delays)), capacity)
+        replayed_hits = hits(trace, whole(steward_policy(name, context, orders, delays=delays)), capacity)
         live = new_order(STEWARDS[name], capacity, orders, n_files=trace.n_items)
-        assert found.tolist() == list(hits_beside(live, trace, context, capacity, delays))
+        assert replayed_hits.tolist() == list(hits_beside(live, trace, context, capacity, delays))
 
 
 class Random:
-    """Plans drawn from all files: they overlap, repeat what is there, and name what is absent; `told`."""
+    """Plans drawn from all files: they overlap, repeat what is there, and name what is absent."""
 
     def __init__(self, seed: int, m: int) -> None:
-        self.seed, self.m, self.told = seed, m, list[dict[str, Any]]()
+        self.seed, self.m, self.states = seed, m, list[dict[str, Any]]()
 
     def __call__(self, state: dict[str, Any]) -> Wishes:
-        self.told.append(state)
+        self.states.append(state)
         draw = np.random.default_rng([self.seed, state["as_of_s"]])
         return Wishes(*(draw.permutation(self.m)[: draw.integers(0, 5)].tolist() for _ in range(4)))
 
@@ -336,7 +336,7 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
         cache = DelayedCache(order, context, trace, capacity, delays, plans=plans)
         reads = cache.serve(needed.astype(np.int64), context.queued)
         assert reads.had.tolist() == list(held_before(live, trace, context, needed.tolist())), seed
-        assert here.told == there.told
+        assert here.states == there.states
         assert cache.peak_bytes == live.peak <= capacity
         came = cache.prefetched(reads)
         assert [came.at_s.tolist(), came.n_bytes.tolist(), came.is_read.tolist()] == [

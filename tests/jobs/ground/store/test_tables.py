@@ -404,13 +404,13 @@ def test_one_flipped_bit_of_a_page_is_no_wrong_figure(local: Tables) -> None:
 def test_one_flipped_bit_of_a_footer_turns_no_column_to_nulls(local: Tables) -> None:
     local.replace_arrow(REJECTS, rejects(DAY, 1))
     (file,) = Path(local.root).rglob("*.parquet")
-    whole, told = file.read_bytes(), local.read_arrow(REJECTS)
+    whole, rows = file.read_bytes(), local.read_arrow(REJECTS)
     for place in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
         flipped = bytearray(whole)
         flipped[place] ^= 1
         file.write_bytes(flipped)
         with suppress(ServiceError):
-            assert local.read_arrow(REJECTS) == told, place
+            assert local.read_arrow(REJECTS) == rows, place
 
 
 def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:

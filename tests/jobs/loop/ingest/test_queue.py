@@ -77,9 +77,9 @@ def settings_of(tables: Tables, **more: str) -> Settings:
     return Settings.load(env={f"CACHECAST_{key}": value for key, value in more.items()}, tables=tables.root)
 
 
-def ask(tables: Tables, told: object, folder: Path, *, name: str = "q", as_of_s: int = AS_OF) -> Any:
+def ask(tables: Tables, stated: object, folder: Path, *, name: str = "q", as_of_s: int = AS_OF) -> Any:
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(stated))
     return queue.run(settings_of(tables), name=name, source=str(path), as_of_s=as_of_s)
 
 
@@ -113,7 +113,7 @@ def test_a_queue_in_json_lines_csv_and_json_says_the_same(tables: Tables, tmp_pa
 
 
 def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: Path) -> None:
-    told = [
+    stated = [
         {"job_id": "ok", "files": [lfn(0), lfn(0), "/no/such.root"]},
         {"job_id": "ok", "files": [lfn(0)]},
         {"files": [lfn(1)]},
@@ -125,7 +125,7 @@ def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: 
         {"job_id": "odd", "files": ["/a\nb"]},
         "no object",
     ]
-    answer = ask(tables, told, tmp_path)
+    answer = ask(tables, stated, tmp_path)
     assert (answer.entries, answer.inputs, answer.duplicates) == (10, 2, 2)
     assert answer.entries == 2 + sum(answer.rejected.values()) and len(answer.rejected) == 8
     rejects = tables.read_arrow(REJECTS).to_pylist()
@@ -133,14 +133,14 @@ def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: 
     assert all(row["source"] == "queued_jobs" and row["sample"] for row in rejects)
     assert known(tables).n_unknown == 1
     with pytest.raises(InputError, match="no entry of"):
-        ask(tables, told[2:4], tmp_path)
+        ask(tables, stated[2:4], tmp_path)
     assert known(tables).files.num_rows == 1, "an unusable queue does not replace a usable one"
 
 
 def test_queues_that_are_read_at_once_all_count_what_they_refuse(tables: Tables, tmp_path: Path) -> None:
-    told = [{"job_id": "1", "file": lfn(1)}, {"job_id": "none"}]
+    stated = [{"job_id": "1", "file": lfn(1)}, {"job_id": "none"}]
     with ThreadPoolExecutor(5) as pool:
-        list(pool.map(lambda n: ask(tables, told, tmp_path, name=f"q{n}"), range(5)))
+        list(pool.map(lambda n: ask(tables, stated, tmp_path, name=f"q{n}"), range(5)))
     assert tables.read_arrow(REJECTS).num_rows == len(tables.snapshot(QUEUE).partitions) == 5
 
 
@@ -311,8 +311,10 @@ def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tabl
 
 
 def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> None:
-    told = [{"job_id": str(i), "files": [lfn(i)], "site": site} for i, site in enumerate(("EDGE", "FAR", ""))]
-    ask(tables, told, tmp_path)
+    stated = [
+        {"job_id": str(i), "files": [lfn(i)], "site": site} for i, site in enumerate(("EDGE", "FAR", ""))
+    ]
+    ask(tables, stated, tmp_path)
     assert known(tables).files.num_rows == 2
     assert known(tables, site="FAR").files["did"].to_pylist() == [f"cms:{lfn(1)}", f"cms:{lfn(2)}"]
 
@@ -346,9 +348,9 @@ def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
     (tmp_path / "site.toml").write_text('[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n')
     settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
     sites = ("EDGE", "T2_DE_EDGE", "edge", "ЕDGE", "")
-    told = [{"job_id": str(i), "file": lfn(i), "site": name} for i, name in enumerate(sites)]
+    stated = [{"job_id": str(i), "file": lfn(i), "site": name} for i, name in enumerate(sites)]
     path = tmp_path / "q.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(stated))
     answer = queue.run(settings, name="q", source=str(path), as_of_s=AS_OF, site="EDGE")
     assert answer.rejected == {"for other sites": 2}
     assert known(tables).files["did"].to_pylist() == [f"cms:{lfn(i)}" for i in (0, 1, 4)]
@@ -475,8 +477,8 @@ def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
     assert (shown["files"], shown["prefetch"], shown["unknown"], shown["pushed"]) == (2, len(wanted), 1, None)
     assert not tables.exists(PLANS) and not tables.exists(QUEUE)
     assert not list((tmp_path / "cache").rglob("*.root"))
-    told = call(*asked)
-    assert told["pushed"]["pushed"] == len(wanted)
+    stated = call(*asked)
+    assert stated["pushed"]["pushed"] == len(wanted)
     on_disk = {
         f"/{p.relative_to(tmp_path / 'cache' / 'files')}" for p in (tmp_path / "cache").rglob("*.root")
     }
