@@ -167,8 +167,8 @@ def test_frames_are_the_same_however_they_are_cut(seed: int) -> None:
             at += n_bytes
 
     with lying(sends) as port:
-        found = followed(port, len(bodies))
-    assert [one.body for one in found] == bodies
+        messages = followed(port, len(bodies))
+    assert [message.body for message in messages] == bodies
 
 
 @pytest.mark.parametrize("beats", ["0,0", "0," + "9" * 40, "1000,1000"])
@@ -192,7 +192,7 @@ def test_a_quiet_broker_without_heart_beats_is_asked_and_kept(impatient: None) -
 def certificate(folder: Path, host: str, days: int) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=9))
         .not_valid_after(now + dt.timedelta(days=days))
@@ -202,7 +202,7 @@ def certificate(folder: Path, host: str, days: int) -> None:
     )
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     (folder / "host.pem").write_bytes(
-        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
     )
 
 
@@ -266,12 +266,12 @@ PASSWORD = "pass-word"
 def test_a_broker_that_cannot_be_followed_is_told_without_the_password(
     answers: list[bytes], reason: str
 ) -> None:
-    with answering(answers) as port, pytest.raises(BrokerUnavailable, match=reason) as told:
+    with answering(answers) as port, pytest.raises(BrokerUnavailable, match=reason) as caught:
         url = f"stomp://127.0.0.1:{port}"
         broker = Broker(BrokerAccess(url, username="u", password=PASSWORD, timeout_s=1))
         with broker.subscribed(["/queue/x", "/queue/y"], client="c", most_bytes=MOST_BYTES) as following:
             messages(following, 1)
-    assert PASSWORD not in str(told.value)
+    assert PASSWORD not in str(caught.value)
 
 
 @contextmanager

@@ -164,14 +164,14 @@ def test_the_oldest_go_until_there_is_room_but_no_pin_and_evictions_first(world:
     world.until_closed(names)
     with world.steward() as keeper:
         world.until(keeper, lambda: keeper.figures().held_files == 15)
-        found = keeper.figures()
-        assert (found.evicted_files, found.evicted_bytes, found.kept) == (4, 4 * SIZE, 0)
-        assert found.used_bytes == found.target_bytes == TARGET and not keeper.alarms
-        assert found.evicted_bytes_hour == 4 * SIZE and found.high_bytes == CAPACITY
-        order = f"next in the order {found.following}"
-        assert found.last_hour == {PLANNED: Evicted(1, SIZE), order: Evicted(3, 3 * SIZE)}
-        assert [one.reason for one in found.newest if one.name == names[17]] == [PLANNED]
-        assert {one.name for one in found.newest} == set(names) - set(world.held(names))
+        figures = keeper.figures()
+        assert (figures.evicted_files, figures.evicted_bytes, figures.kept) == (4, 4 * SIZE, 0)
+        assert figures.used_bytes == figures.target_bytes == TARGET and not keeper.alarms
+        assert figures.evicted_bytes_hour == 4 * SIZE and figures.high_bytes == CAPACITY
+        order = f"next in the order {figures.following}"
+        assert figures.last_hour == {PLANNED: Evicted(1, SIZE), order: Evicted(3, 3 * SIZE)}
+        assert [eviction.reason for eviction in figures.newest if eviction.name == names[17]] == [PLANNED]
+        assert {eviction.name for eviction in figures.newest} == set(names) - set(world.held(names))
         gone = set(names) - set(world.held(names))
         assert names[0] not in gone and names[17] in gone and len(gone) == 4
         assert gone - {names[17]} <= set(names[1:6])  # reads of one second have no order among them
@@ -190,9 +190,9 @@ def test_evictions_that_end_between_two_looks_are_not_made_up_for(
     """A slow cache: nothing beyond the target goes."""
     evict = world.target.evict
 
-    def slow(*given: Any, **named: Any) -> Any:
+    def slow(*arguments: Any, **named: Any) -> Any:
         time.sleep(0.2)
-        return evict(*given, **named)
+        return evict(*arguments, **named)
 
     monkeypatch.setattr(world.target, "evict", slow)
     for name in world.files("s", 19):
@@ -339,10 +339,10 @@ def test_files_that_had_gone_in_a_row_are_a_purge_also_where_no_spot_shows_one(
 
 def test_nothing_goes_for_what_is_under_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that takes its time has two files too many: looks in the meantime find no others."""
-    evict, ends, asked = world.target.evict, threading.Event(), list[str]()
+    evict, ends, names = world.target.evict, threading.Event(), list[str]()
 
     def slow(name: str, *, timeout_s: float) -> None:
-        asked.append(name)
+        names.append(name)
         ends.wait(20)
         evict(name, timeout_s=timeout_s)
 
@@ -350,10 +350,10 @@ def test_nothing_goes_for_what_is_under_way(world: World, monkeypatch: pytest.Mo
     for name in world.files("u", 17):
         world.read(name, 0.0)
     with world.steward() as keeper:
-        world.until(keeper, lambda: len(asked) == 2)
+        world.until(keeper, lambda: len(names) == 2)
         for _ in range(5):
             keeper.step(0.1)
-        assert len(asked) == 2
+        assert len(names) == 2
         ends.set()
         world.until(keeper, lambda: keeper.figures().held_files == 15)
 

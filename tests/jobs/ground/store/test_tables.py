@@ -269,12 +269,12 @@ def test_a_reader_never_sees_half(tables: Tables) -> None:
     """Two partitions are always replaced together by equal numbers; a reader hammers meanwhile."""
     days = (DAY, "2026-03-02")
     tables.replace_arrow(REJECTS, pa.concat_tables([rejects(day, 0, 0) for day in days]))
-    seen: list[set[int]] = []
+    readings: list[set[int]] = []
     done = threading.Event()
 
     def hammer() -> None:
         while not done.is_set():
-            seen.append(set(tables.read_arrow(REJECTS)["n_rows"].to_pylist()))
+            readings.append(set(tables.read_arrow(REJECTS)["n_rows"].to_pylist()))
 
     readers = [threading.Thread(target=hammer) for _ in range(2)]
     for reader in readers:
@@ -284,8 +284,8 @@ def test_a_reader_never_sees_half(tables: Tables) -> None:
     done.set()
     for reader in readers:
         reader.join()
-    assert len(seen) > 5
-    assert all(len(numbers) == 1 for numbers in seen)
+    assert len(readings) > 5
+    assert all(len(numbers) == 1 for numbers in readings)
 
 
 def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> None:
@@ -307,11 +307,11 @@ def test_what_another_process_vacuums_meanwhile_is_no_error(
     names = LocalStore.names
 
     def names_early(store: LocalStore, folder: str = "") -> list[str]:
-        found = names(store, folder)
+        folder_names = names(store, folder)
         if folder == listed:
             monkeypatch.undo()
             assert local.vacuum(REJECTS, keep=2, grace_s=-1) == 4
-        return found
+        return folder_names
 
     monkeypatch.setattr(LocalStore, "names", names_early)
     local.vacuum(REJECTS, keep=2, grace_s=-1)
