@@ -78,29 +78,29 @@ def _within(phase: Phase, at_s: float) -> bool:
 def judged(disk: Disk, rows: list[Row]) -> list[str]:
     """The promises that were broken."""
     broken = list[str]()
-    for row in rows:
+    for each in rows:
         numbers = {
-            "open files or reads lost": row.n_open_lost,
-            "pins lost": row.n_pins_lost,
-            "bytes evicted below the target": row.beyond_bytes,
-            "files evicted while no report could come": row.n_while_blind,
+            "open files or reads lost": each.n_open_lost,
+            "pins lost": each.n_pins_lost,
+            "bytes evicted below the target": each.beyond_bytes,
+            "files evicted while no report could come": each.n_while_blind,
         }
-        broken += [f"{row.phase.name}: {n} {what}" for what, n in numbers.items() if n]
-        if row.phase.blind and not row.blind_s:
-            broken.append(f"{row.phase.name}: no alarm steward-blind")
-    before = [row for row in rows if row.phase.name != TOO_SMALL]
-    if (grown := max(row.peak_rss for row in before) - disk.rss[0][1]) > RSS_MORE_BYTES:
+        broken += [f"{each.phase.name}: {n} {what}" for what, n in numbers.items() if n]
+        if each.phase.blind and not each.blind_s:
+            broken.append(f"{each.phase.name}: no alarm steward-blind")
+    before = [each for each in rows if each.phase.name != TOO_SMALL]
+    if (grown := max(each.peak_rss for each in before) - disk.rss[0][1]) > RSS_MORE_BYTES:
         broken.append(f"the steward grew by {grown // MIB} MiB")
     evicted = sum(eviction.n_bytes for eviction in disk.gone) // MIB
     room = (KEPT_BYTES - min(target for _, target in disk.targets if target > DISK_BYTES // 10)) // MIB
     if evicted > disk.received // MIB + room:
         broken.append(f"{evicted} MiB evicted, {disk.received // MIB} received, and {room} of room")
     reported = [alarms for _, alarms in disk.alarms]
-    if any(row.phase.name == RESTARTS for row in rows) and not any(
+    if any(each.phase.name == RESTARTS for each in rows) and not any(
         "two senders" in str(alarm) for alarm in reported
     ):
         broken.append("no alarm says that there are two senders of one name")
-    small = [row for row in rows if row.phase.name == TOO_SMALL]
+    small = [each for each in rows if each.phase.name == TOO_SMALL]
     if small and not any("steward-implausible" in alarm for alarm in reported):
         broken.append("no alarm steward-implausible")
     if small and small[0].n_evicted > 2:

@@ -94,7 +94,7 @@ def transfers(n_files: int, size_bytes: int, parallel: int, n_rounds: int) -> bo
                     for name in names:
                         target.evict(name, timeout_s=20)
     total = n_files * size_bytes
-    ratios = [copy.seconds / push.seconds for copy, push in zip(turns["copy"], turns["push"], strict=True)]
+    ratios = [copy.seconds / run.seconds for copy, run in zip(turns["copy"], turns["push"], strict=True)]
     for kind, done in turns.items():
         seconds = statistics.median(turn.seconds for turn in done)
         share = statistics.median(turn.received_bytes for turn in done) / total

@@ -369,9 +369,9 @@ def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
 
 @pytest.mark.parametrize("path", ["", "/x/{month}/y", "/x/{{ day }}"])
 def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
-    variables = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
+    env = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
     with pytest.raises(ConfigError, match="wait: that of rucio_traces must be a path"):
-        scheduling(variables | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
+        scheduling(env | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
     with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
         scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
 

@@ -32,9 +32,9 @@ def spans(trace: Trace) -> list[tuple[int, int, int]]:
     return held_spans
 
 
-def best_kept(trace: Trace, capacity: int, spans: list[tuple[int, int, int]], worth: Any) -> float:
+def best_kept(trace: Trace, capacity: int, held: list[tuple[int, int, int]], worth: Any) -> float:
     """The most worth of what is kept of each span: at no time more than the capacity in all."""
-    covers = np.array([[size * (a <= t < b) for a, b, size in spans] for t in range(trace.n_accesses)], float)
+    covers = np.array([[size * (a <= t < b) for a, b, size in held] for t in range(trace.n_accesses)], float)
     answer = linprog(
         -np.array(worth, float), A_ub=covers, b_ub=np.full(trace.n_accesses, capacity), bounds=(0, 1)
     )

@@ -146,10 +146,10 @@ def logged(site: LocalSite, run: str) -> str:
     return "\n".join(f"{path.relative_to(site.out)}\n{path.read_text()[-9000:]}" for path in sorted(logs))
 
 
-def await_messages(webhook: Webhook, *awaited: tuple[str, str, str | None]) -> None:
+def await_messages(webhook: Webhook, *alerts: tuple[str, str, str | None]) -> None:
     """Wait for the webhook to be told of each of `wanted`: state, event and task."""
     deadline = time.monotonic() + PATIENCE_S
-    while not set(awaited) <= {(sent["state"], sent["event"], sent.get("task")) for sent in webhook.messages}:
+    while not set(alerts) <= {(sent["state"], sent["event"], sent.get("task")) for sent in webhook.messages}:
         assert time.monotonic() < deadline, webhook.messages
         time.sleep(0.5)
 

@@ -240,9 +240,9 @@ SOURCES = {
 def n_kept(out: Path) -> int:
     """Different records in all files."""
     contents = [path.read_bytes() for path in out.glob("bus/*/*-*")]
-    names = {name for content in contents for name in re.findall(rb'/store/[gewo]/\d+"', content)}
+    lfns = {name for content in contents for name in re.findall(rb'/store/[gewo]/\d+"', content)}
     lines = {line for content in contents for line in content.splitlines() if b'"data": "' in line}
-    return len(names) + len(lines)
+    return len(lfns) + len(lines)
 
 
 def pulled(tables: Path, source: str, folder: Path, *words: str) -> dict[str, Any]:

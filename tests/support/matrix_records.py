@@ -286,8 +286,8 @@ def moved(change: Callable[[str], str]) -> Damage:
 
     def damage(form: Form, record: Record) -> list[Record] | None:
         name = path_of(form)
-        changed = change(record[name]) if name else ""
-        return [record | {name: changed}] if name and changed != record[name] else None
+        value = change(record[name]) if name else ""
+        return [record | {name: value}] if name and value != record[name] else None
 
     return damage
 

@@ -164,7 +164,7 @@ def test_no_line_crosses_the_names_of_the_watermarks_and_a_share_of_bytes_is_no_
     drawn = plots.fill_level({"": level}, capacity_bytes=100, watermarks=(0.9, 0.95))
     drawn.svg()
     assert len(drawn.axes.texts) == 2
-    assert all(text.get_window_extent().x0 > drawn.axes.bbox.x1 for text in drawn.axes.texts)
+    assert all(label.get_window_extent().x0 > drawn.axes.bbox.x1 for label in drawn.axes.texts)
     assert text("of_bytes_share", 1.0) == "100.0 %"
 
 
@@ -216,7 +216,7 @@ def test_several_capacities_are_one_sentence() -> None:
         "Least WAN traffic without knowing the future: sieve at 10 B, a steward at 20 B; "
         "5.0 % to 10.0 % less than LRU, 20.0 % to 50.0 % of the gap to the bound."
     )
-    order = [(row["capacity_bytes"], row["policy"]) for row in by_merit(two[::-1], "capacity_bytes")]
+    order = [(each["capacity_bytes"], each["policy"]) for each in by_merit(two[::-1], "capacity_bytes")]
     assert order[:3] == [(10, "bound"), (10, "clairvoyant"), (10, "sieve")]
     assert order[-3:] == [(20, "bound"), (20, "steward"), (20, "lru")]
     (line,) = savings(two, "capacity_bytes", ("steward",))

@@ -63,13 +63,13 @@ def rows(
     return pa.Table.from_pandas(table, schema=schema, preserve_index=False).to_pylist()
 
 
-def follows(read: dict[str, Any], item: dict[str, Any]) -> bool:
+def follows(row: dict[str, Any], item: dict[str, Any]) -> bool:
     """Whether read `one` began after `item` was done, as far as whole seconds tell."""
-    began, done = read["accessed_at"], item["updated_at"]
+    began, done = row["accessed_at"], item["updated_at"]
     if began.microsecond or began > done:
         return bool(began > done)
     in_its_second = began + dt.timedelta(seconds=1) > done
-    return bool(in_its_second and (item["action"] == "prefetch" or (read["closed_at"] or began) > done))
+    return bool(in_its_second and (item["action"] == "prefetch" or (row["closed_at"] or began) > done))
 
 
 def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: float) -> list[dict[str, Any]]:
@@ -83,20 +83,20 @@ def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: f
         ]
         if before:
             earned[max(before, key=lambda each: (each["updated_at"], each["item_id"]))["item_id"]].append(row)
-    rows = []
+    expected = []
     for each in sorted(items, key=lambda each: each["item_id"]):
         hits: list[dict[str, Any]] = []
         use = "pending" if each["expires_at"] > at(until) else "unread"
-        for n, second in enumerate(sorted({read["accessed_at"] for read in earned[each["item_id"]]})):
-            together = [read for read in earned[each["item_id"]] if read["accessed_at"] == second]
+        for n, second in enumerate(sorted({row["accessed_at"] for row in earned[each["item_id"]]})):
+            together = [row for row in earned[each["item_id"]] if row["accessed_at"] == second]
             if n == 0:
-                use = "unread" if any((read["bytes_missed"] or 0) > 0 for read in together) else "read"
-            if any(read["bytes_missed"] != 0 or not read["bytes_hit"] > 0 for read in together):
+                use = "unread" if any((row["bytes_missed"] or 0) > 0 for row in together) else "read"
+            if any(row["bytes_missed"] != 0 or not row["bytes_hit"] > 0 for row in together):
                 break
             hits += together
         spent = each["bytes"] if each["action"] == "prefetch" else 0
         delays = [max(0.0, (hit["accessed_at"] - each["updated_at"]).total_seconds()) for hit in hits]
-        rows.append(
+        expected.append(
             {key: each[key] for key in ("item_id", "cache", "did", "action", "expires_at")}
             | {
                 "n_hits": sum(hit["n_reads"] for hit in hits),
@@ -105,7 +105,7 @@ def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: f
             | {"bytes_spent": spent, "bytes_wasted": spent if use == "unread" else 0, "use": use}
             | {"first_hit_delay_s": min(delays, default=None)}
         )
-    return rows
+    return expected
 
 
 RECEIPTS = st.lists(

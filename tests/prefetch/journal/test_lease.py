@@ -130,7 +130,7 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
             with suppress(ConflictError):
                 # Each takes it from the other, as if that one were silent.
                 lease = journals[number].leases.take("xc", now_s=1000 + (2 * turn + number) * LEASE_S)
-                begun = [item.item_id for item in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
+                begun = [each.item_id for each in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
                 LeasedItems(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:

@@ -167,8 +167,8 @@ def test_frames_are_the_same_however_they_are_cut(seed: int) -> None:
             at += n_bytes
 
     with lying(sends) as port:
-        messages = followed(port, len(bodies))
-    assert [message.body for message in messages] == bodies
+        received = followed(port, len(bodies))
+    assert [each.body for each in received] == bodies
 
 
 @pytest.mark.parametrize("beats", ["0,0", "0," + "9" * 40, "1000,1000"])

@@ -281,7 +281,7 @@ def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     bad = json.dumps({"code": "u", "data": base64.b64encode(b"u").decode()}).encode() + b"\n"
     lines = [session(b"u", UNIX), session(b"i", JOB)]
-    path.write_bytes(b"".join(frame(1, 1, line) for line in lines) + b"@@1 1 %d\n%s" % (len(bad), bad))
+    path.write_bytes(b"".join(frame(1, 1, each) for each in lines) + b"@@1 1 %d\n%s" % (len(bad), bad))
     reader = CaptureReader(path)
     assert [type(event) for event in reader.events()] == [Login, Work]
     assert (reader.n_malformed, reader.n_lost) == (1, 0)

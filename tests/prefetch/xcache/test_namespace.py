@@ -100,10 +100,10 @@ def test_links_into_a_space_of_the_cache_are_followed(tmp_path: Path) -> None:
     (root / "dangling.cinfo").symlink_to(space / "nothing")
     (root / "folder").symlink_to(space)
     (root / "out.cinfo").symlink_to(space / "../meta-not/0a/2.cinfo")
-    faults = {entry.name: entry.fault for entry in walk(root, [space])}
+    by_name = {entry.name: entry.fault for entry in walk(root, [space])}
     refused = "a link, not followed"
     lost = {"/dangling": "a link to nothing"}
-    assert faults == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
+    assert by_name == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
 
 
 def test_a_name_that_is_no_text_is_refused_and_can_be_told(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) ->
     counts = received(tmp_path, datagrams).counts
     assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
     (path,) = tmp_path.glob("*.capture")
-    kinds = [type(event).__name__ for event in CaptureReader(path).events()]
+    kinds = [type(each).__name__ for each in CaptureReader(path).events()]
     assert kinds == ["Packet", "ReportSender", "Packet"]
     # What a collector misses while it is down shows when it is back.
     assert received(tmp_path, [opens(9)]).counts["lost"] == 6

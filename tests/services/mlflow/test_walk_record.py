@@ -175,8 +175,8 @@ def earning(local: Mlflow, tmp_path: Path) -> Settings:
         'region = { name = "emea" }\n[caches.c]\nname = "c"\nkind = "xcache"\nurl = "root://x:1"\n'
         'capacity = "1GB"\n'
     )
-    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
-    tables = Tables(settings.tables.root)
+    loaded = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    tables = Tables(loaded.tables.root)
     item: dict[str, object] = {"did": "s:f", "action": "prefetch", "item_id": "i"}
     plan = {"name": "/f", "rank": 1, "value": 1.0, "cost_bytes": 7, "size_bytes": 7, "reason": "r"}
     until = {"expires_at": dt.datetime(2026, 3, 2, tzinfo=dt.UTC), "model_version": SECOND}
@@ -188,7 +188,7 @@ def earning(local: Mlflow, tmp_path: Path) -> Settings:
             dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 60, "learned", version, 90, 100, 1, 5
         )
         steward_days.keep(tables, run, cache="c", day=day)
-    return settings.model_copy(update={"mlflow": local})
+    return loaded.model_copy(update={"mlflow": local})
 
 
 def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, earning: Settings) -> None:

@@ -97,7 +97,7 @@ class Parsers:
         lines = b"\n".join(json.dumps(_JOB).encode() for _ in range(2))
         return {
             "cinfo": Target(_cinfo, tuple(cinfos)),
-            "cinfo_sealed": Target(_cinfo_sealed, tuple(cinfo[4:] for cinfo in cinfos)),
+            "cinfo_sealed": Target(_cinfo_sealed, tuple(packed[4:] for packed in cinfos)),
             "gstream_capture": Target(self._gstream, tuple(captures)),
             "gstream_datagram": Target(self._datagram, tuple(itertools.chain(*map(_datagrams, captures)))),
             "fstream_datagram": Target(_fstream, tuple(datagrams)),

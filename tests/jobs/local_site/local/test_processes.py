@@ -134,7 +134,7 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
 def test_each_service_for_people_has_a_page(tmp_path: Path) -> None:
     opened = site.opened(tmp_path / "out", tables=None, xrootd=False)
     airflow, mlflow, placement = (opened.ports[name] for name in ("airflow", "mlflow", "placement"))
-    assert {service.name: service.page for service in services(opened, xrootd=False) if service.page} == {
+    assert {each.name: each.page for each in services(opened, xrootd=False) if each.page} == {
         "mlflow": f"http://127.0.0.1:{mlflow}",
         "placement": f"http://127.0.0.1:{placement}",
         "airflow-api": f"http://127.0.0.1:{airflow}",

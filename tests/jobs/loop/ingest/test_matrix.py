@@ -174,10 +174,10 @@ def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
     frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
     site = Site(day=DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()
-    table = pa.Table.from_batches(
+    arrow = pa.Table.from_batches(
         parse(sources.load_source("rucio_dumps").of(query, site), batches, rows=1000)
     )
-    rows = table.to_pylist()
+    rows = arrow.to_pylist()
     assert TOKEN not in repr(rows)
     good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]
     refused = {
@@ -238,8 +238,8 @@ def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, st
     return "\n".join(lines) + "\n"
 
 
-def in_words(cell: str) -> str:
-    return "=" if cell == "row" else cell.replace("|", "/")
+def in_words(content: str) -> str:
+    return "=" if content == "row" else content.replace("|", "/")
 
 
 def test_the_page_shows_the_matrix() -> None:

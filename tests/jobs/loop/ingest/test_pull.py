@@ -151,8 +151,8 @@ def test_reads_through_a_newer_cache_count_what_it_fetched(
     """It counts a read of a block that is on its way as a hit; what it wrote to disk tells."""
     capture = data / "gstream-6.2.1.txt"
     pull_input.pull(engine, tables, source="xcache_gstream", path=str(capture), day=DAY, salt="pepper")
-    rows = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
-    assert [tuple(row.values()) for row in rows] == [
+    sizes = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
+    assert [tuple(row.values()) for row in sizes] == [
         (0, 52428800, 52428800)
     ] * 2  # each was copied once, cold
 

@@ -256,7 +256,7 @@ OF_REPORTS: list[tuple[dict[str, Any], Any]] = [
 
 
 def test_reports_of_jobs_that_failed_early(tmp_path: Path) -> None:
-    reports = [report for report, _ in OF_REPORTS]
+    reports = [record for record, _ in OF_REPORTS]
     columns = columns_of(tmp_path, "wmarchive", reports, "wall_s", "cpu_s", "exit_code", "site", "node")
     assert columns == [expected for _, expected in OF_REPORTS]
 
@@ -301,7 +301,7 @@ def test_what_was_first_reported_without_an_end_is_one_job_in_any_order_and_by_b
         PANDA | {"endtime": None, "piloterrorcode": 1099},
         PANDA | {"piloterrorcode": 1099},
     ]
-    one_by_one = [[report] for report in reports]
+    one_by_one = [[record] for record in reports]
     contents = []
     for number, (engine, pulls) in enumerate(
         (

@@ -97,7 +97,7 @@ def push(conf: Path, *words: str) -> Any:
 def receipts(conf: Path) -> list[str]:
     tables = Tables(Settings.load(conf, env={}).tables.root)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF), owner="d").to_pylist()
-    return [row["state"] for row in rows]
+    return [each["state"] for each in rows]
 
 
 def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     plan_rows = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
     tables.replace_rows(PLANS, plan_rows, key)
     rows = tables.read_arrow(FILES).to_pylist()
-    tables.replace_rows(FILES, [row | {"dataset": f"cms:/D{i}/AOD"} for i, row in enumerate(rows)], ())
+    tables.replace_rows(FILES, [each | {"dataset": f"cms:/D{i}/AOD"} for i, each in enumerate(rows)], ())
     dry = ("run", "--as-of", as_of_label(AS_OF), "--dry-run")
 
     def listed(*words: str) -> list[tuple[str, int, str]]:
@@ -287,7 +287,7 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         older, newer = AS_OF - 7200, AS_OF - 3600
         for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
             rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
-            rows = [row | {"model_version": "m/1", "needs_model": False} for row in rows]
+            rows = [each | {"model_version": "m/1", "needs_model": False} for each in rows]
             tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
         expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
         plan = [
@@ -303,8 +303,8 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
-    assert {row["state"] for row in rows} == {"cancelled"}
-    assert {row["error"] for row in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
+    assert {each["state"] for each in rows} == {"cancelled"}
+    assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
 
 
 def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
@@ -323,7 +323,7 @@ def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_pat
         late = job.push_plan(work, older, on_progress=lambda *_: None)
     assert (late.pushed, late.failed) == (0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200), owner="d").to_pylist()
-    assert {row["error"] for row in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
+    assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
     assert not list((tmp_path / "cache/files").rglob("f*"))
 
 

@@ -58,9 +58,9 @@ def test_clients_read_every_byte_once(n_files: int, n_clients: int) -> None:
 @pytest.mark.parametrize("share", [0.05, 0.35, 1.0])
 def test_requests_ask_for_their_share_within_the_piece(share: float) -> None:
     piece = Piece("/f", 100 * MIB, 3 * PART_BYTES, 50 * MIB + 7, share)
-    spans = [span for some in requests(piece) for span in some]
-    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(spans))
-    assert spans[0][0] == piece.first and sum(spans[-1]) <= piece.first + piece.n_bytes
+    ranges = [span for some in requests(piece) for span in some]
+    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(ranges))
+    assert ranges[0][0] == piece.first and sum(ranges[-1]) <= piece.first + piece.n_bytes
     assert asked_bytes(piece) == pytest.approx(share * piece.n_bytes, rel=0.01)
 
 
