@@ -152,7 +152,9 @@ def by_references(objects: list[Object]) -> Iterator[str]:
             yield f"{pod.owner}: no ServiceAccount {pod.spec['serviceAccountName']}"
     for name, service in of_kind(objects, "Service").items():
         selected = [pod for pod in pods(objects) if service["spec"]["selector"].items() <= pod.labels.items()]
-        ports = [port["name"] for pod in selected for box in pod.containers for port in box.get("ports", ())]
+        ports = [
+            port["name"] for pod in selected for each in pod.containers for port in each.get("ports", ())
+        ]
         if [port["targetPort"] for port in service["spec"]["ports"]] != ports:
             yield f"Service {name} reaches no port"
 

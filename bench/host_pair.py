@@ -238,7 +238,7 @@ class Hosts:
         path, published = self.folder / HOST / "steward" / "cache" / "cache.json", list[StewardFigures]()
 
         def has_begun() -> bool:
-            published.extend(shot for shot in [read(path)] if shot is not None and shot.high_bytes)
+            published.extend(entry for entry in [read(path)] if entry is not None and entry.high_bytes)
             return bool(published)
 
         check(eventually(has_begun), "the steward reports nothing")
