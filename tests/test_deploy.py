@@ -98,8 +98,8 @@ def test_the_commands_of_the_sections_are_commands() -> None:
     ours = [words for words in (*lines, *map(shlex.split, quoted)) if words and words[0] == "cachecast"]
     assert len(ours) > 15
     for words in ours:
-        name, words_of = called(words)
-        assert required(name) <= words_of <= options(name) or not words_of, words
+        name, option_names = called(words)
+        assert required(name) <= option_names <= options(name) or not option_names, words
 
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.*"))
@@ -218,8 +218,8 @@ def test_units_run_commands_with_options_they_have() -> None:
     ]
     assert sorted(words[0] for words in lines) == ["collect", "scan", "serve", "status", "steward"]
     for words in lines:
-        name, words_of = called(["cachecast", *words])
-        assert required(name) <= words_of <= options(name)
+        name, option_names = called(["cachecast", *words])
+        assert required(name) <= option_names <= options(name)
 
 
 def test_the_environments_settings_are_settings() -> None:

@@ -139,8 +139,8 @@ def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str,
 def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> None:
     dag_ids = set()
     for task, words in steps(bag):
-        name, words_of = called(words)
-        assert required(name) <= words_of <= options(name)
+        name, option_names = called(words)
+        assert required(name) <= option_names <= options(name)
         assert task["retries"] >= 1
         assert task["backoff"] > 1
         assert task["alerts"]
