@@ -55,7 +55,7 @@ SPARK = SparkSettings(
 )
 
 
-def write_inputs(folder: Path, n_records: int) -> tuple[Path, Path]:
+def made(folder: Path, n_records: int) -> tuple[Path, Path]:
     """Traces of a day at MWT2, plain and gz."""
     write(load("mwt2", seed=1, days=1, accesses=n_records), out=folder, raw=True)
     (plain,) = (folder / "traces").iterdir()
@@ -104,7 +104,7 @@ def main() -> None:
     assert jvm is not None
     java = jvm.java.lang.ProcessHandle.current().pid()
     with tempfile.TemporaryDirectory() as name:
-        plain, packed = write_inputs(Path(name), n_asked)
+        plain, packed = made(Path(name), n_asked)
         n_records, size = sum(1 for _ in plain.open("rb")), plain.stat().st_size
         print(f"{n_records} traces of {size / n_records:.0f} bytes")
         query = rucio_traces.query(Site(salt="s"))
