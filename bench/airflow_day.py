@@ -67,10 +67,10 @@ SPARK_STEPS = {"pull_accesses": 2, "build_features": 1, "place_and_push": 1, "ve
 """Steps of the chain's DAGs that are submitted where `[airflow] spark` says so."""
 
 
-def in_a_process(work: Callable[..., None], *given: object) -> None:
+def in_a_process(work: Callable[..., None], *arguments: object) -> None:
     """Do `work` with a session of Spark of its own, which ends with it."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        process.submit(work, *given).result()
+        process.submit(work, *arguments).result()
 
 
 def catalogue(roots: list[str], path: Path, day: str) -> None:
@@ -109,10 +109,10 @@ def week(site: Site, folder: str) -> None:
     for at_s in last:
         site.flag(at_s)
     span = ["--from-date", as_of_label(last[0]), "--to-date", as_of_label(last[-1])]
-    asked = site.airflow("backfill", "create", "--dag-id", "pull_accesses", *span, "--run-backwards")
-    check(f"airflow backfill create: exit code {asked.returncode}", asked.returncode == 0)
-    if asked.returncode:
-        print(asked.stdout[-2000:], asked.stderr[-2000:])
+    answer = site.airflow("backfill", "create", "--dag-id", "pull_accesses", *span, "--run-backwards")
+    check(f"airflow backfill create: exit code {answer.returncode}", answer.returncode == 0)
+    if answer.returncode:
+        print(answer.stdout[-2000:], answer.stderr[-2000:])
     for at_s in last:
         for dag in ("pull_accesses", "build_features"):
             site.succeeded(dag, site.api.partition(dag, as_of_label(at_s), within_s=WITHIN_S))
@@ -155,7 +155,7 @@ def cycle_beside_a_training(site: Site) -> None:
     check(f"the killed step was tried again: try {n_tries}", n_tries > 1 and not killer.is_alive())
     check(
         "and no alarm was sent",
-        not [one for one in site.webhook.messages[since:] if one["state"] == "firing"],
+        not [message for message in site.webhook.messages[since:] if message["state"] == "firing"],
     )
     check(
         "no report goes to Rucio for a cache without an RSE",
@@ -185,7 +185,7 @@ def repeated(site: Site) -> None:
 
 def acted(tasks: dict[tuple[str, int], dict[str, object]], what: str) -> None:
     """Check that a run of `place_and_push` did nothing."""
-    done = [name for (name, _), one in tasks.items() if one["state"] != "skipped"]
+    done = [name for (name, _), task in tasks.items() if task["state"] != "skipped"]
     check(f"{what} is skipped: {done} ran", done == ["known_work"])
 
 
@@ -215,7 +215,7 @@ def alarms() -> set[tuple[str, str]]:
     """The alarms of `cachecast status`, and what each is about; they make its exit code 1."""
     command = [sys.executable, "-m", "jobs", "status", "--json"]
     printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return {(one["name"], one["about"]) for one in json.loads(printed)["alarms"]}
+    return {(alarm["name"], alarm["about"]) for alarm in json.loads(printed)["alarms"]}
 
 
 def completed(site: Site) -> None:
@@ -225,13 +225,13 @@ def completed(site: Site) -> None:
     day = day_label(short)
     site.succeeded("backfill", site.api.trigger("backfill", conf={"first": day, "last": day}))
     check(f"they are not any more: {site.arrivals(short)!r}", "reads in" not in site.arrivals(short))
-    failed = [one for one in site.webhook.messages if one["event"] == "task failed"]
-    check(f"no task gave up: {[(one['dag'], one['task']) for one in failed]}", not failed)
+    failed = [message for message in site.webhook.messages if message["event"] == "task failed"]
+    check(f"no task gave up: {[(task['dag'], task['task']) for task in failed]}", not failed)
     silent = site.n_messages("xcache_gstream", "firing")
     check(f"a source that is silent all day has one alarm: {silent}", silent == 1)
-    found = alarms()
-    late = [name for name, _ in found if name.endswith("-late") or name.startswith("not-")]
-    check(f"status: nothing is late, {sorted(found)}", not late and ("incomplete", "xcache_gstream") in found)
+    pairs = alarms()
+    late = [name for name, _ in pairs if name.endswith("-late") or name.startswith("not-")]
+    check(f"status: nothing is late, {sorted(pairs)}", not late and ("incomplete", "xcache_gstream") in pairs)
 
 
 def by_dags_test(site: Site) -> None:

@@ -54,8 +54,8 @@ def damaged_pull(site: Site) -> None:
 
 def incomplete(site: Site, moment: int, why: str) -> None:
     """Check that the traces of a decision time are called incomplete, as they are, where it is seen."""
-    found, key = site.arrivals(moment), as_of_label(moment)
-    check(f"traces of {key}: {found}", why in found)
+    reasons, key = site.arrivals(moment), as_of_label(moment)
+    check(f"traces of {key}: {reasons}", why in reasons)
     run = site.api.partition("place_and_push", key, within_s=60)
     check("its plan says so", f"{TRACES} is incomplete" in site.log("cache.plan", run))
 
@@ -76,7 +76,7 @@ def stopped_cache(site: Site) -> None:
             runs.append(site.api.partition("place_and_push", key, within_s=WITHIN_S))
     ended = [site.succeeded("place_and_push", run) for run in runs]
     states = [
-        next(one["state"] for (name, _), one in tasks.items() if name == "cache.push") for tasks in ended
+        next(task["state"] for (name, _), task in tasks.items() if name == "cache.push") for tasks in ended
     ]
     check(f"only the newest is pushed: {states}", states == ["skipped", "skipped", "success"])
     fetched = [
@@ -97,6 +97,6 @@ def stopped_cache(site: Site) -> None:
 def until(site: Site, dag: str, run: str, task: str, state: str) -> None:
     """Wait for a task of a run to be in `state`."""
     deadline = time.monotonic() + WITHIN_S
-    while state not in {one["state"] for (name, _), one in site.api.tasks(dag, run).items() if name == task}:
+    while state not in {row["state"] for (name, _), row in site.api.tasks(dag, run).items() if name == task}:
         assert time.monotonic() < deadline, f"{task} of {dag} is not {state} after {WITHIN_S:.0f} s"
         time.sleep(0.5)

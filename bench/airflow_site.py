@@ -115,7 +115,7 @@ class Site:
                 continue
             for line in path.read_text().splitlines():
                 at_s = json.loads(line)["traceTimeentryUnix"]
-                if (moment := next((one for one in self.moments if at_s < one), None)) is not None:
+                if (moment := next((at for at in self.moments if at_s < at), None)) is not None:
                     self._kept.setdefault(moment, []).append(line)
 
         self._write_own_record()
@@ -159,8 +159,8 @@ class Site:
 
     def rows(self, table: Table, key: str) -> list[dict[str, object]]:
         """The rows of a table at a decision time."""
-        found: list[dict[str, object]] = self.tables.read_arrow(table, as_of=key).to_pylist()
-        return found
+        stored: list[dict[str, object]] = self.tables.read_arrow(table, as_of=key).to_pylist()
+        return stored
 
     def n_messages(self, about: str, state: str) -> int:
         """The number of messages to the webhook that `about` is in `state`."""
@@ -172,12 +172,12 @@ class Site:
         state = self.api.ended(dag, run, within_s=WITHIN_S)
         tasks = self.api.tasks(dag, run)
         line = ", ".join(
-            f"{name} {one['state']} {one['duration'] or 0:.0f} s, try {one['try_number']}"
-            for (name, _), one in tasks.items()
+            f"{name} {task['state']} {task['duration'] or 0:.0f} s, try {task['try_number']}"
+            for (name, _), task in tasks.items()
         )
         check(f"{dag}: {state} ({line})", state == "success")
-        for (name, _), one in tasks.items():
-            if one["state"] == "failed":
+        for (name, _), task in tasks.items():
+            if task["state"] == "failed":
                 print(self.log(name, run)[-3000:])
         return tasks
 
@@ -203,8 +203,8 @@ class Site:
 
     def log(self, task: str, run: str) -> str:
         """What a task of a run has written."""
-        found = (path for path in self.out.rglob("*.log") if f"run_id={run}/task_id={task}/" in str(path))
-        return "\n".join(path.read_text(errors="replace") for path in sorted(found))
+        logs = (path for path in self.out.rglob("*.log") if f"run_id={run}/task_id={task}/" in str(path))
+        return "\n".join(path.read_text(errors="replace") for path in sorted(logs))
 
     def warm(self) -> None:
         """Files at the origin, as small as they may be, and some of them read through the cache."""
@@ -254,7 +254,7 @@ def deployment(folder: Path, moments: list[int]) -> Iterator[Site]:
             services = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
             print(f"{len(services)} services up in {time.monotonic() - begun:.0f} s", flush=True)
             again = json.loads(cachecast("up", "--out", str(out), "--hdfs", "--json"))
-            check("a second up starts nothing", {one["state"] for one in again} == {"running"})
+            check("a second up starts nothing", {service["state"] for service in again} == {"running"})
             os.environ["CACHECAST_CONF"] = str(out / "conf")
             yield Site(out, webhook, moments)
         finally:
@@ -271,6 +271,6 @@ def wait_for_flags(site: Site) -> None:
     text = re.sub(r"rucio_files = \S+ ", "", base.read_text())
     base.write_text(text.replace("[airflow]\n", f"[airflow]\n{wait}\n"))
     task, deadline = f"wait_{TRACES}", time.monotonic() + 600
-    while task not in {one["task_id"] for one in site.api.call("GET", "dags/pull_accesses/tasks")["tasks"]}:
+    while task not in {row["task_id"] for row in site.api.call("GET", "dags/pull_accesses/tasks")["tasks"]}:
         assert time.monotonic() < deadline, "the DAG processor does not read the changed settings"
         time.sleep(1)

@@ -30,9 +30,9 @@ def main() -> int:
     """Write the pages, and print how many; 1 with the first warnings if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="keep the pages here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cachecast-docs-") as scratch:
-        out = given.out or Path(scratch)
+        out = options.out or Path(scratch)
         modules = public_modules()
         name_annotations()
         with warnings.catch_warnings(record=True) as caught:

@@ -104,12 +104,12 @@ class Disk(threading.Thread):
         return None
 
     def _look(self) -> dict[tuple[str, int], int]:
-        found = {}
+        disk_bytes = {}
         for path in self._site.servers.namespace.rglob("*.root"):
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
-                found[path.name, status.st_ino] = status.st_blocks * 512
-        return found
+                disk_bytes[path.name, status.st_ino] = status.st_blocks * 512
+        return disk_bytes
 
     def _take(self, now: dict[tuple[str, int], int]) -> None:
         before, self._files = self._files, now
@@ -124,7 +124,7 @@ class Disk(threading.Thread):
         if n_purged > self.n_purged:
             self.n_purged = n_purged
             since_s = time.monotonic() - PURGE_TAKES_S
-            self.gone = [one for one in self.gone if one.at_s < since_s]
+            self.gone = [eviction for eviction in self.gone if eviction.at_s < since_s]
 
     def _ask_steward(self) -> None:
         now = time.monotonic()
@@ -217,10 +217,10 @@ class Jobs:
 
 
 def _done(answer: tuple[object, object]) -> object:
-    status, found = answer
+    status, body = answer
     if not status.ok:  # type: ignore[attr-defined]
         raise OSError(status.message)  # type: ignore[attr-defined]
-    return found
+    return body
 
 
 def _same(file: client.File, expected: bytes, name: str) -> None:

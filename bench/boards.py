@@ -51,8 +51,8 @@ def public(name: str, count_from: str = "") -> Board:
 def region(name: str, accesses: int, seed: int, count_from: float = 0.5) -> Board:
     """A generated region, counted from the day that begins after this share of its time."""
     with tempfile.TemporaryDirectory(prefix="cachecast-") as scratch:
-        made = workload.write(workload.load(name, seed=seed, accesses=accesses), out=Path(scratch))
-        return of_file(name, Path(made.traces), count_from)
+        written = workload.write(workload.load(name, seed=seed, accesses=accesses), out=Path(scratch))
+        return of_file(name, Path(written.traces), count_from)
 
 
 def of_file(name: str, path: Path, count_from: float) -> Board:

@@ -37,14 +37,14 @@ VERSIONS = ("1.27", "1.32", "1.37")
 def by_schemas(objects: list[Object]) -> Iterator[str]:
     """What the schemas refuse; unknown fields too."""
     for version in VERSIONS:
-        for one in [*objects, *executor(objects)]:
+        for manifest in [*objects, *executor(objects)]:
             try:
-                used = kubernetes_validate.validate(one, version, strict=True)
+                used = kubernetes_validate.validate(manifest, version, strict=True)
                 if used != version:
                     yield f"there are no schemas of {version}, those of {used} were used"
             except kubernetes_validate.ValidationError as error:
-                where, name = ".".join(map(str, error.path)), one["metadata"].get("name")
-                yield f"{version}: {one['kind']} {name}: {where}: {error.message[:200]}"
+                where, name = ".".join(map(str, error.path)), manifest["metadata"].get("name")
+                yield f"{version}: {manifest['kind']} {name}: {where}: {error.message[:200]}"
             except kubernetes_validate.SchemaNotFoundError as error:
                 yield f"{version}: {error.message}"
 
@@ -79,14 +79,14 @@ def by_evictions(objects: list[Object]) -> Iterator[str]:
     """Where a client without the key may evict, or a container has the key that does not need it."""
     maps = of_kind(objects, "ConfigMap")
     for pod in pods(objects):
-        keys = [one["name"] for one in pod.spec["volumes"] if "keytab" in str(one.get("secret"))]
+        keys = [volume["name"] for volume in pod.spec["volumes"] if "keytab" in str(volume.get("secret"))]
         if bool(keys) != (pod.component == "cache"):
             yield f"{pod.owner}: the key of a cache is elsewhere than beside it, or is missing"
         for container in pod.containers:
-            mounted = bool({"secret", "private"} & {one["name"] for one in container["volumeMounts"]})
+            mounted = bool({"secret", "private"} & {mount["name"] for mount in container["volumeMounts"]})
             if pod.component == "cache" and not mounted:
                 yield f"{pod.owner}: container {container['name']} has no key"
-            logs_in = any(one["name"] == "XrdSecSSSKT" for one in container.get("env", ()))
+            logs_in = any(variable["name"] == "XrdSecSSSKT" for variable in container.get("env", ()))
             if logs_in != (container["name"] == "steward"):
                 yield f"{pod.owner}: container {container['name']} logs in by a key, or the steward does not"
         if pod.component == "cache":
@@ -113,9 +113,9 @@ def by_operation(objects: list[Object]) -> Iterator[str]:
     """Containers without resources or probes, and services without a way to be upgraded or disrupted."""
     for pod in pods(objects):
         for container in pod.containers if pod.component != "executor" else ():  # Spark sets their own
-            given = container.get("resources", {})
-            asked, most = given.get("requests", {}), given.get("limits", {})
-            if not {"cpu", "memory"} <= asked.keys() or "memory" not in most:
+            resources = container.get("resources", {})
+            requests, most = resources.get("requests", {}), resources.get("limits", {})
+            if not {"cpu", "memory"} <= requests.keys() or "memory" not in most:
                 yield f"{pod.owner}: container {container['name']} has no resources"
         for container in pod.spec["containers"] if pod.owner.startswith(("Deployment", "Stateful")) else ():
             if "livenessProbe" not in container:
@@ -124,11 +124,11 @@ def by_operation(objects: list[Object]) -> Iterator[str]:
                 yield f"{pod.owner}: nobody sees when {container['name']} is ready"
     budgets = of_kind(objects, "PodDisruptionBudget").values()
     for component in ("cache", "placement"):
-        if not any(component == _component(one["spec"]["selector"]) for one in budgets):
+        if not any(component == _component(budget["spec"]["selector"]) for budget in budgets):
             yield f"no disruption budget for {component}"
     stateful = of_kind(objects, "StatefulSet").values()
-    caches = [one["spec"] for one in stateful if _component(one["spec"]["selector"]) == "cache"]
-    if any(one["updateStrategy"]["type"] != "OnDelete" for one in caches):
+    caches = [each["spec"] for each in stateful if _component(each["spec"]["selector"]) == "cache"]
+    if any(cache["updateStrategy"]["type"] != "OnDelete" for cache in caches):
         yield "an upgrade restarts all caches at once"
     if of_kind(objects, "Deployment")[f"{RELEASE}-collector"]["spec"]["strategy"]["type"] != "Recreate":
         yield "two collectors would write at a time"
@@ -140,30 +140,32 @@ def by_references(objects: list[Object]) -> Iterator[str]:
         yield f"secrets are in the chart: {', '.join(secrets)}"
     maps, claims = of_kind(objects, "ConfigMap"), set(of_kind(objects, "PersistentVolumeClaim"))
     own = {
-        name: [claim["metadata"]["name"] for claim in one["spec"]["volumeClaimTemplates"]]
-        for name, one in of_kind(objects, "StatefulSet").items()
+        name: [claim["metadata"]["name"] for claim in stateful_set["spec"]["volumeClaimTemplates"]]
+        for name, stateful_set in of_kind(objects, "StatefulSet").items()
     }
-    claims |= {f"{claim}-{name}-0" for name, found in own.items() for claim in found}
+    claims |= {f"{claim}-{name}-0" for name, templates in own.items() for claim in templates}
     for pod in pods(objects):
-        volumes = {one["name"] for one in pod.spec["volumes"]} | {*own.get(pod.owner.split()[1], ())}
+        volumes = {volume["name"] for volume in pod.spec["volumes"]} | {*own.get(pod.owner.split()[1], ())}
         for what in [*_of_volumes(pod, maps, claims), *_of_containers(pod, maps, volumes)]:
             yield f"{pod.owner}: {what}"
         if pod.spec["serviceAccountName"] not in of_kind(objects, "ServiceAccount"):
             yield f"{pod.owner}: no ServiceAccount {pod.spec['serviceAccountName']}"
     for name, service in of_kind(objects, "Service").items():
         selected = [pod for pod in pods(objects) if service["spec"]["selector"].items() <= pod.labels.items()]
-        ports = [port["name"] for pod in selected for one in pod.containers for port in one.get("ports", ())]
+        ports = [
+            port["name"] for pod in selected for each in pod.containers for port in each.get("ports", ())
+        ]
         if [port["targetPort"] for port in service["spec"]["ports"]] != ports:
             yield f"Service {name} reaches no port"
 
 
 def _of_volumes(pod: Pod, maps: dict[str, Object], claims: set[str]) -> Iterator[str]:
     for volume in pod.spec["volumes"]:
-        if wanted := volume.get("configMap", {}).get("name"):
-            if wanted not in maps:
-                yield f"no ConfigMap {wanted}"
-            elif {item["key"] for item in volume["configMap"].get("items", ())} - maps[wanted]["data"].keys():
-                yield f"ConfigMap {wanted} lacks a key"
+        if name := volume.get("configMap", {}).get("name"):
+            if name not in maps:
+                yield f"no ConfigMap {name}"
+            elif {item["key"] for item in volume["configMap"].get("items", ())} - maps[name]["data"].keys():
+                yield f"ConfigMap {name} lacks a key"
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
         if claim and claim not in claims:
             yield f"no claim {claim}"
@@ -173,9 +175,9 @@ def _of_containers(pod: Pod, maps: dict[str, Object], volumes: set[str]) -> Iter
     for container in pod.containers:
         if missing := {mount["name"] for mount in container["volumeMounts"]} - volumes:
             yield f"no volume {', '.join(missing)}"
-        for one in container.get("envFrom", ()):
-            if one.get("configMapRef", {}).get("name", f"{RELEASE}-environment") not in maps:
-                yield f"no ConfigMap {one['configMapRef']['name']}"
+        for source in container.get("envFrom", ()):
+            if source.get("configMapRef", {}).get("name", f"{RELEASE}-environment") not in maps:
+                yield f"no ConfigMap {source['configMapRef']['name']}"
 
 
 def by_network(objects: list[Object]) -> Iterator[str]:
@@ -201,10 +203,10 @@ def by_network(objects: list[Object]) -> Iterator[str]:
     }
     for name, peers in expected.items():
         spec = policies[f"{RELEASE}-{name}"]["spec"]
-        admitted = [one for rule in spec["ingress"] for one in rule.get("from", ())]
-        found = {one.get("ipBlock", {}).get("cidr") or _component(one["podSelector"]) for one in admitted}
-        if found != peers:
-            yield f"NetworkPolicy {name} admits {sorted(found)}, and should {sorted(peers)}"
+        admitted = [peer for rule in spec["ingress"] for peer in rule.get("from", ())]
+        names = {peer.get("ipBlock", {}).get("cidr") or _component(peer["podSelector"]) for peer in admitted}
+        if names != peers:
+            yield f"NetworkPolicy {name} admits {sorted(names)}, and should {sorted(peers)}"
         if _component(spec["podSelector"]) not in components:
             yield f"NetworkPolicy {name} covers no pod"
         if name in {"collector", "database", "mlflow"} and spec["policyTypes"] != ["Ingress", "Egress"]:
@@ -219,16 +221,16 @@ def by_units(objects: list[Object]) -> Iterator[str]:
         "cachecast-mlflow": ("mlflow", {"127.0.0.1": "0.0.0.0"}),
         "cachecast-steward@": ("steward", {"%i": "xc1"}),
     }
-    found = {one["name"]: one for pod in reversed(pods(objects)) for one in pod.containers}
+    containers = {each["name"]: each for pod in reversed(pods(objects)) for each in pod.containers}
     for unit, (name, differs) in maps.items():
         text = (UNITS / f"{unit}.service").read_text()
         (line,) = re.findall(r"^ExecStart=/opt/cachecast/bin/(.*)$", text, re.M)
         command = [differs.get(word, word) for word in shlex.split(line)]
-        if found[name]["command"][: len(command)] != command:
-            yield f"{name} runs {found[name]['command']}, {unit} {command}"
-        given = set(re.findall(r"^EnvironmentFile=-/etc/cachecast/secrets/(\S+)$", text, re.M))
-        if _secrets(found[name]) != given:
-            yield f"{name} gets the secrets {_secrets(found[name])}, {unit} {given}"
+        if containers[name]["command"][: len(command)] != command:
+            yield f"{name} runs {containers[name]['command']}, {unit} {command}"
+        secrets = set(re.findall(r"^EnvironmentFile=-/etc/cachecast/secrets/(\S+)$", text, re.M))
+        if _secrets(containers[name]) != secrets:
+            yield f"{name} gets the secrets {_secrets(containers[name])}, {unit} {secrets}"
 
 
 def by_settings(objects: list[Object]) -> Iterator[str]:
@@ -237,7 +239,7 @@ def by_settings(objects: list[Object]) -> Iterator[str]:
     env = dict(maps[f"{RELEASE}-environment"]["data"])
     for pod in pods(objects):
         for container in pod.containers:
-            env |= {one["name"]: one["value"] for one in container.get("env", ()) if "value" in one}
+            env |= {var["name"]: var["value"] for var in container.get("env", ()) if "value" in var}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "caches").mkdir()
         for name, text in maps[f"{RELEASE}-settings"]["data"].items():
@@ -259,7 +261,7 @@ def _component(selector: Object) -> str:
 
 
 def _secrets(container: Object) -> set[str]:
-    names = [one.get("secretRef", {}).get("name", "") for one in container.get("envFrom", ())]
+    names = [source.get("secretRef", {}).get("name", "") for source in container.get("envFrom", ())]
     return {name.removeprefix(f"{RELEASE}-") for name in names if name}
 
 
@@ -286,13 +288,13 @@ CHECKS: tuple[Callable[[list[Object]], Iterator[str]], ...] = (
 
 def faults(chart: Path) -> list[str]:
     """All that is wrong with a chart."""
-    found: list[str] = []
+    lines: list[str] = []
     try:
         for version in VERSIONS:
             helm("lint", "--strict", str(chart), *options(version))
             objects = rendered(chart, version)
         for check in CHECKS:
-            found += check(objects)
+            lines += check(objects)
     except (Refused, LookupError, TypeError, ValueError) as error:
-        found.append(f"{type(error).__name__}: {str(error)[-300:]}")
-    return found
+        lines.append(f"{type(error).__name__}: {str(error)[-300:]}")
+    return lines

@@ -68,9 +68,9 @@ def collected(n_datagrams: int, rate: int | None) -> Told:
             stderr=subprocess.PIPE,
         )
         assert daemon.stderr is not None
-        found = re.search(r":(\d+), writing", daemon.stderr.readline())
-        assert found is not None
-        seconds = send(int(found[1]), n_datagrams, rate)
+        listening = re.search(r":(\d+), writing", daemon.stderr.readline())
+        assert listening is not None
+        seconds = send(int(listening[1]), n_datagrams, rate)
         daemon.send_signal(signal.SIGTERM)
         counts = json.loads(daemon.communicate()[0])
         numberings = Numberings(PSEQ_MODULUS)

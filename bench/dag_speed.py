@@ -43,8 +43,8 @@ def main() -> None:
     print(f"importing Airflow: {import_s:.2f} s")
     print(f"{'DAG':24} {'median':>8} {'of import':>10}")
     worst = 0.0
-    for path, taken in times.items():
-        median_s = statistics.median(taken)
+    for path, path_times in times.items():
+        median_s = statistics.median(path_times)
         worst = max(worst, median_s)
         print(f"{path.stem:24} {median_s:6.3f} s {median_s / import_s:10.3f}")
     if strict and worst > max(TARGET_S, 0.1 * import_s):
@@ -58,9 +58,9 @@ def parsed(path: Path, dag_bag: type) -> float:
         try:
             begun = time.process_time()
             bag = dag_bag(str(path))
-            taken = time.process_time() - begun
+            cpu_s = time.process_time() - begun
             if len(bag.dags) == 1:
-                os.write(write, str(taken).encode())
+                os.write(write, str(cpu_s).encode())
         finally:
             os._exit(0)
     os.close(write)

@@ -241,11 +241,11 @@ class Drill:
             process.communicate(timeout=PATIENCE_S)
         reader = FolderReader(folder)
         events = [*reader.poll(), *reader.poll(), *reader.poll()]
-        seen = Counter(event.pseq for event in events)
-        if max(seen.values()) > 1:
+        n_by_pseq = Counter(event.pseq for event in events)
+        if max(n_by_pseq.values()) > 1:
             raise Broken("a datagram was kept twice")
-        if len(seen) + reader.n_lost < n_sent - 1 or len(seen) < n_sent // 2:
-            raise Broken(f"{n_sent} datagrams sent, {len(seen)} kept, {reader.n_lost} counted as lost")
+        if len(n_by_pseq) + reader.n_lost < n_sent - 1 or len(n_by_pseq) < n_sent // 2:
+            raise Broken(f"{n_sent} datagrams sent, {len(n_by_pseq)} kept, {reader.n_lost} counted as lost")
 
     def serve(self) -> None:
         """Changes that the placement service has confirmed are there after a kill."""
@@ -301,18 +301,18 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=2, help="simulated days")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", help="one fault, instead of all; may be repeated")
-    given = parser.parse_args()
-    until = time.monotonic() + 60 * given.minutes
+    options = parser.parse_args()
+    until = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="cachecast-drill-") as folder:
-        drill = Drill(Path(folder), given.days, given.seed)
+        drill = Drill(Path(folder), options.days, options.seed)
         drill.in_peace()
         took = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in drill.took_s.items())
         print(f"{dt.datetime.now(dt.UTC):%Y-%m-%d}: in peace: {took}", flush=True)
-        chosen = given.only or list(drill.faults())
-        for name in chosen:
+        faults = options.only or list(drill.faults())
+        for name in faults:
             drill.once(name)
         while time.monotonic() < until:
-            drill.once(drill.chance.choice(chosen))
+            drill.once(drill.chance.choice(faults))
     print(table(drill.rows))
     broken = {name: row for name, row in drill.rows.items() if row.done > row.survived}
     for name, row in broken.items():

@@ -165,12 +165,12 @@ class Drill:
         self._steward = self.site.steward()
         self.disk.steward_pid = self._steward.pid
 
-    def _jobs_attack(self, made: Callable[[str], tuple[str, bytes]], seconds: float) -> None:
+    def _jobs_attack(self, attack: Callable[[str], tuple[str, bytes]], seconds: float) -> None:
         """Read files that somebody has put at the origin."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             free = [name for name in sorted(self.site.held()) if f"/store/mc/{name}" not in self.pinned]
-            name, content = made(f"/store/mc/{self.chance.choice(free)}")
+            name, content = attack(f"/store/mc/{self.chance.choice(free)}")
             self.site.servers.add_file(name, content)
             with contextlib.suppress(CachecastError):
                 read_any(self.site, name)
@@ -243,14 +243,14 @@ def main() -> int:
     options.add_argument("--only", nargs="*", choices=PHASES, help="these phases")
     here = list(xrootd_versions.programs())
     options.add_argument("--xrootd", choices=here, default=here[0] if here else None, help="of the servers")
-    asked = options.parse_args()
-    print(f"XRootD {asked.xrootd}, seed {asked.seed}\n", flush=True)
-    phases = list(asked.only or PHASES)
-    random.Random(asked.seed).shuffle(phases)
-    seconds = max(5.0, asked.minutes * 60 / len(phases))
+    arguments = options.parse_args()
+    print(f"XRootD {arguments.xrootd}, seed {arguments.seed}\n", flush=True)
+    phases = list(arguments.only or PHASES)
+    random.Random(arguments.seed).shuffle(phases)
+    seconds = max(5.0, arguments.minutes * 60 / len(phases))
     try:
-        with xrootd_versions.in_use(asked.xrootd or xrootd_versions.NONE), running(DISK_BYTES) as site:
-            drill = Drill(site, asked.minutes, asked.seed)
+        with xrootd_versions.in_use(arguments.xrootd or xrootd_versions.NONE), running(DISK_BYTES) as site:
+            drill = Drill(site, arguments.minutes, arguments.seed)
             try:
                 for name in phases:
                     drill.phase(name, seconds)
@@ -272,7 +272,7 @@ def main() -> int:
         f"\n{jobs.n_reads} reads, {jobs.n_held} files held open, {jobs.n_raced} opened as they went;", end=" "
     )
     print(f"{drill.disk.n_purged} files purged by XCache itself, which are not counted.")
-    print("\n".join(["", "Broken:", *(f"- {one}" for one in broken)]) if broken else "\nAll promises held.")
+    print("\n".join(["", "Broken:", *(f"- {line}" for line in broken)]) if broken else "\nAll promises held.")
     for loss in jobs.losses[:5]:
         print(f"- {loss.what}")
     return 1 if broken else 0

@@ -140,10 +140,10 @@ def start(
     line = [sys.executable, "-c", f"{begin}from jobs.cli.main import main; main()", *words]
     if longest_file is not None:
         line = ["sh", "-c", 'trap "" XFSZ; ulimit -f $0; exec "$@"', str(longest_file), *line]
-    given = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}
+    variables = {"CACHECAST_CONF": str(site.folder / "site.toml"), "CACHECAST_PUSH__JOURNAL": site.journal}
     return subprocess.Popen(
         line,
-        env=os.environ | given,
+        env=os.environ | variables,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -229,12 +229,12 @@ def check_push(site: Site) -> None:
     fetched = Counter(event["lfn"] for event in events if event["b_miss"])
     if fetched and max(fetched.values()) > 1:
         raise Broken(f"{fetched.most_common(1)} was fetched twice")
-    asked = Counter(row["action"] for row in plan)
-    if missing := {"prefetch", "pin", "evict"} - set(asked):
-        raise Broken(f"a plan without {sorted(missing)} shows nothing: {dict(asked)}")
+    n_by_action = Counter(row["action"] for row in plan)
+    if missing := {"prefetch", "pin", "evict"} - set(n_by_action):
+        raise Broken(f"a plan without {sorted(missing)} shows nothing: {dict(n_by_action)}")
     wrong = [row["name"] for row in plan if site.held(row["name"]).is_file() == (row["action"] == "evict")]
     if wrong:
-        raise Broken(f"of {dict(asked)} these are not so: {wrong}")
+        raise Broken(f"of {dict(n_by_action)} these are not so: {wrong}")
     pinned = sum(row["size_bytes"] for row in plan if row["action"] == "pin")
     if pinned > 0.7 * CAPACITY:
         raise Broken(f"{pinned} bytes pinned of {CAPACITY}")

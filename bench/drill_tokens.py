@@ -173,14 +173,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--token-minutes", type=float, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     (port,) = free_ports(1)
     with token_issuer.running(gstream_port=port) as (servers, issuer, url, trusted):
         os.environ["X509_CERT_DIR"] = str(trusted)
         with tempfile.TemporaryDirectory(prefix="tok-") as name:
-            site = Site(Path(name), servers, url, int(given.minutes * 60 / EVERY_S))
+            site = Site(Path(name), servers, url, int(options.minutes * 60 / EVERY_S))
             try:
-                return drill(site, issuer, port, given.minutes * 60, given.token_minutes * 60)
+                return drill(site, issuer, port, options.minutes * 60, options.token_minutes * 60)
             finally:
                 site.end()
 
@@ -257,7 +257,7 @@ def of_pushes(site: Site, pushed: Pushed) -> Iterator[Check]:
     whole = pushed.n_files == n_planned and pushed.n_bytes == n_planned * MIB and not n_left
     n_mib = pushed.n_bytes / MIB
     yield whole, f"{pushed.n_files} files, {n_mib:.0f} MiB fetched of {n_planned} planned; {n_left} left"
-    by_token = bool(pushed.stops) and all("expire" in one for one in pushed.stops)
+    by_token = bool(pushed.stops) and all("expire" in stop for stop in pushed.stops)
     yield by_token, f"stopped {len(pushed.stops)} times, each at an expired token"
 
 
@@ -265,10 +265,10 @@ def of_tokens(site: Site, tokens: dict[str, Tokens]) -> Iterator[Check]:
     """Each was used but perhaps the last, which may have come after the last file; none was written down."""
     used = site.users()
     for owner, of in tokens.items():
-        wanted = {f"{owner}{i}" for i in range(len(of.issued) - 1)}
+        expected = {f"{owner}{i}" for i in range(len(of.issued) - 1)}
         yield (
-            wanted <= used,
-            f"{owner}: {len(wanted & used)} of {len(wanted)} tokens of {of.life_s:.0f} s used",
+            expected <= used,
+            f"{owner}: {len(expected & used)} of {len(expected)} tokens of {of.life_s:.0f} s used",
         )
     logs = "".join(path.read_text(errors="replace") for path in site.folder.glob("*.log"))
     parts = [part for of in tokens.values() for token in of.issued for part in token.split(".")[1:]]
@@ -279,9 +279,9 @@ def of_tokens(site: Site, tokens: dict[str, Tokens]) -> Iterator[Check]:
 def of_cache(site: Site, sizes: list[int]) -> Iterator[Check]:
     """Kept by the steward, which logs in by its tokens, below the cache's capacity; all copies whole."""
     high = WATERMARKS[1] * CAPACITY
-    kept = eventually(lambda: len(site.held()) * MIB <= high, 60) and max(sizes) <= CAPACITY
+    is_below = eventually(lambda: len(site.held()) * MIB <= high, 60) and max(sizes) <= CAPACITY
     yield (
-        kept,
+        is_below,
         f"at most {max(sizes) / MIB:.0f} MiB held of {CAPACITY / MIB:.0f}, at the end {len(site.held())}",
     )
     held = site.held()

@@ -90,18 +90,18 @@ def main() -> int:
     )
     parser.add_argument("--accesses", type=int, default=2_000_000)
     parser.add_argument("--reads-a-day", type=int, default=20_000)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     settings = Settings.load(None)
     spec = settings.features.spec
     bandwidth = _bandwidth()
     print(f"memory, one core                   {bandwidth / 1e9:8.1f} GB/s read and written")
     with tempfile.TemporaryDirectory(prefix="cachecast-bench-") as folder:
         tables = Tables(f"{folder}/rebuild")
-        reads = _accesses(range(30), chosen.accesses // 30)
+        reads = _accesses(range(30), options.accesses // 30)
         tables.replace_arrow(ACCESSES, reads)
         _kernels(reads, spec, bandwidth)
-        _rebuilds(tables, spec, settings, chosen.accesses)
-        _cycles(Tables(f"{folder}/cycles"), spec, chosen.reads_a_day)
+        _rebuilds(tables, spec, settings, options.accesses)
+        _cycles(Tables(f"{folder}/cycles"), spec, options.reads_a_day)
     return 0
 
 
@@ -184,10 +184,10 @@ def _duckdb(tables: Tables, spec: FeatureSpec, as_of_s: int) -> None:
     connection.execute("set threads = 2")
     with tempfile.NamedTemporaryFile(suffix=".parquet") as out:
         connection.execute(_query(files, out.name, as_of_s=as_of_s, spec=spec))
-        found = connection.execute(f"select count(*), sum(n_reads) from '{out.name}'").fetchone()
+        theirs = connection.execute(f"select count(*), sum(n_reads) from '{out.name}'").fetchone()
     ours = tables.read_arrow(spec.features_table, as_of=as_of_label(as_of_s), columns=["n_reads"])
-    if found != (ours.num_rows, pc.sum(ours["n_reads"]).as_py()):
-        raise SystemExit(f"DuckDB's rows {found} are not those of the features table: nothing is compared")
+    if theirs != (ours.num_rows, pc.sum(ours["n_reads"]).as_py()):
+        raise SystemExit(f"DuckDB's rows {theirs} are not those of the features table: nothing is compared")
 
 
 def _query(files: Sequence[str], out: str, *, as_of_s: int, spec: FeatureSpec) -> str:

@@ -53,8 +53,8 @@ def main() -> None:
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         for row in json.loads(done.stdout):
             cells = (row[name] for name in COLUMNS)
-            shown = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells)
-            print(f"| {' | '.join(shown)} |", flush=True)
+            texts = (f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells)
+            print(f"| {' | '.join(texts)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Forger:
             if isinstance(event, FileClose) and event.lfn.startswith("/store/mc/"):
                 self._names[event.lfn] = None
             if isinstance(event, Packet) and event.stod == self.us.stod:
-                self._files |= dict.fromkeys(one.file_id for one in event.opened)
+                self._files |= dict.fromkeys(opened.file_id for opened in event.opened)
         self._names = dict.fromkeys(list(self._names)[-N_NAMES:])
         self._files = dict.fromkeys(list(self._files)[-N_NAMES:])
 
@@ -160,8 +160,8 @@ def _datagrams(captures: Path) -> Iterator[bytes]:
         text, at = path.read_bytes(), 0
         while frame := _FRAME.match(text, at):
             body, at = text[frame.end() : frame.end() + int(frame[1])], frame.end() + int(frame[1])
-            kept = json.loads(body.partition(b"\n")[0])
-            yield base64.b64decode(kept["data"]) if "data" in kept else body
+            record = json.loads(body.partition(b"\n")[0])
+            yield base64.b64decode(record["data"]) if "data" in record else body
 
 
 def _now_s() -> int:

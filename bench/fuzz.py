@@ -36,17 +36,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        fuzz(given.one, given.corpus, given.seconds, given.seed)
+    options = parser.parse_args()
+    if options.one:
+        fuzz(options.one, options.corpus, options.seconds, options.seed)
     from untrusted import parsers  # noqa: PLC0415  a fuzzing process imports it instrumented
 
     with contextlib.closing(parsers(DATA)) as known:
-        targets = given.target or list(known.targets())
+        targets = options.target or list(known.targets())
     print(f"{'parser':18} {'inputs':>9} {'inputs/s':>9} {'covered':>8}  verdict")
-    kept = [row(name, given.seconds, given.seed) for name in targets]
-    print(f"{sum(kept)} of {len(kept)} parsers bore all they were given")
-    return 0 if all(kept) else 1
+    passed = [row(name, options.seconds, options.seed) for name in targets]
+    print(f"{sum(passed)} of {len(passed)} parsers bore all they were given")
+    return 0 if all(passed) else 1
 
 
 def row(name: str, seconds: int, seed: int) -> bool:
@@ -57,8 +57,8 @@ def row(name: str, seconds: int, seed: int) -> bool:
         [sys.executable, __file__, *words], capture_output=True, text=True, check=False, cwd=corpus
     )
     output = done.stdout + done.stderr
-    n_inputs = found(output, r"number_of_executed_units: (\d+)")
-    covered = found(output, r".*cov: (\d+)")
+    n_inputs = number_after(output, r"number_of_executed_units: (\d+)")
+    covered = number_after(output, r".*cov: (\d+)")
     is_well = done.returncode == 0 and n_inputs > 0
     verdict = "ok" if is_well else f"DEFECT, exit code {done.returncode}: {reason(output)}"
     print(f"{name:18} {n_inputs:9} {n_inputs / seconds:9.0f} {covered:8}  {verdict}", flush=True)
@@ -67,7 +67,7 @@ def row(name: str, seconds: int, seed: int) -> bool:
     return is_well
 
 
-def found(output: str, pattern: str) -> int:
+def number_after(output: str, pattern: str) -> int:
     """The last number that `pattern` finds."""
     numbers = re.findall(pattern, output)
     return int(numbers[-1]) if numbers else 0

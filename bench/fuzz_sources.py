@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--source", action="append", help="one reader, instead of all; may be repeated")
-    given = parser.parse_args()
+    options = parser.parse_args()
     settings = Settings.load(env={"CACHECAST_SPARK__MASTER": "local[2]"})
     spark = spark_session(settings.spark)
     engines = (LocalEngine(), SparkEngine(spark))
@@ -58,14 +58,14 @@ def main() -> int:
         f"{'source':20} {'engine':6} {'seed':>4} {'rows':>8} {'written':>8} {'twice':>7} {'refused':>8}"
         f" {'s':>6}  verdict"
     )
-    kept = [
-        same(engines, source, given.lines, seed)
-        for source in given.source or sorted(set(OURS) - BINARY)
-        for seed in range(given.seeds)
+    equal = [
+        same(engines, source, options.lines, seed)
+        for source in options.source or sorted(set(OURS) - BINARY)
+        for seed in range(options.seeds)
     ]
     spark.stop()
-    print(f"{sum(kept)} of {len(kept)} readings lost nothing")
-    return 0 if all(kept) else 1
+    print(f"{sum(equal)} of {len(equal)} readings lost nothing")
+    return 0 if all(equal) else 1
 
 
 def same(engines: Sequence[Engine], source: str, n_lines: int, seed: int) -> bool:
@@ -73,9 +73,9 @@ def same(engines: Sequence[Engine], source: str, n_lines: int, seed: int) -> boo
     reading = (
         engines if load_source(source).decode is None else engines[:1]
     )  # what is decoded is the local engine's
-    found = [left(engine, source, n_lines, seed) for engine in reading]
-    is_same = found[0] is not None and found[0] == found[-1]
-    if not is_same and None not in found:
+    tables = [left(engine, source, n_lines, seed) for engine in reading]
+    is_same = tables[0] is not None and tables[0] == tables[-1]
+    if not is_same and None not in tables:
         print(f"{source:20} DEFECT: the engines differ", flush=True)
     return is_same
 

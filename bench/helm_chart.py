@@ -61,25 +61,27 @@ def options(version: str) -> list[str]:
 def rendered(chart: Path, version: str, *words: str) -> list[Object]:
     """The objects that `chart` makes. Raises Refused."""
     text = helm("template", RELEASE, str(chart), *options(version), *words)
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
 
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     """The objects of a kind by name."""
-    return {one["metadata"]["name"]: one for one in objects if one["kind"] == kind}
+    return {manifest["metadata"]["name"]: manifest for manifest in objects if manifest["kind"] == kind}
 
 
 def executor(objects: list[Object]) -> list[Object]:
     """The pod that Spark makes executors from, if there is one."""
     maps = of_kind(objects, "ConfigMap")
-    return [yaml.safe_load(one["data"]["executor.yaml"]) for name, one in maps.items() if "executor" in name]
+    return [
+        yaml.safe_load(entry["data"]["executor.yaml"]) for name, entry in maps.items() if "executor" in name
+    ]
 
 
 def pods(objects: list[Object]) -> list[Pod]:
     """All pods, with that of Spark's executors."""
-    found = [("Pod executor", one) for one in executor(objects)]
-    for one in objects:
-        spec = one.get("spec", {})
+    templates = [("Pod executor", template) for template in executor(objects)]
+    for manifest in objects:
+        spec = manifest.get("spec", {})
         if template := spec.get("jobTemplate", {}).get("spec", spec).get("template"):
-            found.append((f"{one['kind']} {one['metadata']['name']}", template))
-    return [Pod(owner, one["metadata"]["labels"], one["spec"]) for owner, one in found]
+            templates.append((f"{manifest['kind']} {manifest['metadata']['name']}", template))
+    return [Pod(owner, template["metadata"]["labels"], template["spec"]) for owner, template in templates]

@@ -131,8 +131,8 @@ class Hosts:
         for side in (CONTROLLER, HOST):
             (folder / side).mkdir(mode=0o755)
         namespace, captures = folder / HOST / "lb" / "ns", folder / HOST / "captures"
-        seen = {HOST: f'namespace = "{namespace}"\ngstream = "{captures}"', CONTROLLER: ""}
-        for side, seen_by in seen.items():
+        namespaces = {HOST: f'namespace = "{namespace}"\ngstream = "{captures}"', CONTROLLER: ""}
+        for side, seen_by in namespaces.items():
             (folder / side / "site.toml").write_text(SITE.format(folder=folder / side, seen_by=seen_by))
         with (folder / CONTROLLER / "site.toml").open("a") as out:
             out.write(AIRFLOW.format(out=folder / CONTROLLER / "airflow"))
@@ -225,24 +225,24 @@ class Hosts:
 
     def fetched(self) -> Mapping[str, int]:
         """How often the server reported that it fetched each file."""
-        found: dict[str, int] = {}
+        n_reads: dict[str, int] = {}
         for path in sorted(self.captures.glob("gstream-*")):
             for event in CaptureReader(path).events():
                 if isinstance(event, FileClose) and event.remotes:
-                    found[event.lfn] = found.get(event.lfn, 0) + 1
-        return found
+                    n_reads[event.lfn] = n_reads.get(event.lfn, 0) + 1
+        return n_reads
 
     @property
     def figures(self) -> StewardFigures:
         """What the steward reported last, on its host."""
-        path, found = self.folder / HOST / "steward" / "cache" / "cache.json", list[StewardFigures]()
+        path, published = self.folder / HOST / "steward" / "cache" / "cache.json", list[StewardFigures]()
 
         def has_begun() -> bool:
-            found.extend(one for one in [read(path)] if one is not None and one.high_bytes)
-            return bool(found)
+            published.extend(entry for entry in [read(path)] if entry is not None and entry.high_bytes)
+            return bool(published)
 
         check(eventually(has_begun), "the steward reports nothing")
-        return found[0]
+        return published[0]
 
     def link(self, state: str) -> None:
         """`up`, or `down`: what is sent is lost, without an error."""
@@ -373,8 +373,8 @@ def linked() -> Iterator[None]:
         ip("link", "add", "cc0", "netns", CONTROLLER, "type", "veth", "peer", "name", "cc1", "netns", HOST)
         for side, device in ((CONTROLLER, "cc0"), (HOST, "cc1")):
             ip("-n", side, "addr", "add", f"{ADDRESS[side]}/24", "dev", device)
-            for one in (device, "lo"):
-                ip("-n", side, "link", "set", one, "up")
+            for interface in (device, "lo"):
+                ip("-n", side, "link", "set", interface, "up")
         yield
     finally:
         for side in ADDRESS:

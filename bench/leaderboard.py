@@ -73,22 +73,22 @@ def main() -> None:
     parser.add_argument("--capacity-fraction", default="0.01,0.02,0.05,0.1,0.2,0.4")
     parser.add_argument("--ours", action="store_true", help="without libCacheSim's policies")
     parser.add_argument("--short", action="store_true", help="a small region")
-    given = parser.parse_args()
-    fractions = [0.1] if given.short else [float(one) for one in given.capacity_fraction.split(",")]
-    scores = [score for board in boards(given) for score in scored(board, fractions, given.ours)]
-    print(f"Gap closed, mean over the capacities {', '.join(f'{one:g}' for one in fractions)}\n")
+    options = parser.parse_args()
+    fractions = [0.1] if options.short else [float(text) for text in options.capacity_fraction.split(",")]
+    scores = [score for board in boards(options) for score in scored(board, fractions, options.ours)]
+    print(f"Gap closed, mean over the capacities {', '.join(f'{share:g}' for share in fractions)}\n")
     table(gaps(scores))
-    if given.public:
+    if options.public:
         draw(gaps(scores), PICTURE)
         print("\nObjects missed / bytes missed, by trace and capacity\n")
         table(misses(scores))
 
 
-def boards(given: argparse.Namespace) -> Iterator[Board]:
+def boards(options: argparse.Namespace) -> Iterator[Board]:
     """The traces asked for, one after the other."""
-    if given.short:
+    if options.short:
         yield region("prague", 30_000, seed=101)
-    elif given.public:
+    elif options.public:
         yield from map(public, PUBLIC)
     else:
         yield from (region(name, 1_000_000, seed=101) for name in REGIONS)
@@ -126,13 +126,13 @@ def gaps(scores: Sequence[Score]) -> list[dict[str, str]]:
     """A row per policy: the mean over the capacities of each trace, the best mean first."""
     closed: dict[str, dict[str, list[float]]] = {}
     worst: dict[str, float] = {}
-    for one in scores:
-        if one.gap_closed is not None and one.policy not in (*CEILINGS, LRU):
-            closed.setdefault(one.policy, {}).setdefault(one.trace, []).append(one.gap_closed)
-            worst[one.policy] = max(worst.get(one.policy, 0.0), one.beside_lru)
+    for score in scores:
+        if score.gap_closed is not None and score.policy not in (*CEILINGS, LRU):
+            closed.setdefault(score.policy, {}).setdefault(score.trace, []).append(score.gap_closed)
+            worst[score.policy] = max(worst.get(score.policy, 0.0), score.beside_lru)
     means = {name: {trace: sum(of) / len(of) for trace, of in by.items()} for name, by in closed.items()}
     overall = {name: sum(of.values()) / len(of) for name, of in means.items()}
-    traces = dict.fromkeys(one.trace for one in scores)
+    traces = dict.fromkeys(score.trace for score in scores)
     return [
         {"policy": name, "all": f"{overall[name]:.0%}"}
         | {trace: f"{means[name][trace]:.0%}" if trace in means[name] else "–" for trace in traces}
@@ -143,12 +143,12 @@ def gaps(scores: Sequence[Score]) -> list[dict[str, str]]:
 
 def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The README's picture: the gap that some policies close on each trace."""
-    shown = {row["policy"]: row for row in rows if row["policy"] in SHOWN}
-    names = sorted(shown, key=lambda name: int(shown[name]["all"].rstrip("%")))
+    by_policy = {row["policy"]: row for row in rows if row["policy"] in SHOWN}
+    names = sorted(by_policy, key=lambda name: int(by_policy[name]["all"].rstrip("%")))
     traces = [column for column in rows[0] if column not in ("policy", "all", "worst WAN / LRU")]
     figure, panels = plt.subplots(1, len(traces), figsize=(8.6, 2.7), sharey=True, layout="constrained")
     for axes, trace in zip(panels, traces, strict=True):
-        closed = [int(shown[name][trace].rstrip("%")) for name in names]
+        closed = [int(by_policy[name][trace].rstrip("%")) for name in names]
         colours = ["#0b6e99" if name == STEWARD else "#b3bdc4" for name in names]
         bars = axes.barh([SHOWN[name] for name in names], closed, color=colours)
         axes.bar_label(bars, [f"{percent} %" for percent in closed], padding=3, fontsize=9)
@@ -163,11 +163,11 @@ def misses(scores: Sequence[Score]) -> list[dict[str, str]]:
     """A row per policy, the one with the fewest bytes missed first; a bound on bytes has no objects."""
     cells: dict[str, dict[str, str]] = {}
     served: dict[str, float] = {}
-    for one in scores:
-        objects = "–" if one.hit_ratio is None else f"{1 - one.hit_ratio:.1%}"
-        column = f"{one.trace} {one.fraction:.0%}"
-        cells.setdefault(one.policy, {})[column] = f"{objects} / {1 - one.byte_hit_ratio:.1%}"
-        served[one.policy] = served.get(one.policy, 0.0) + one.byte_hit_ratio
+    for score in scores:
+        objects = "–" if score.hit_ratio is None else f"{1 - score.hit_ratio:.1%}"
+        column = f"{score.trace} {score.fraction:.0%}"
+        cells.setdefault(score.policy, {})[column] = f"{objects} / {1 - score.byte_hit_ratio:.1%}"
+        served[score.policy] = served.get(score.policy, 0.0) + score.byte_hit_ratio
     most = max(map(len, cells.values()))
     whole = [name for name, of in cells.items() if len(of) == most]
     return [{"policy": name} | cells[name] for name in sorted(whole, key=lambda name: -served[name])]

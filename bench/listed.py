@@ -52,9 +52,9 @@ class Site(NamedTuple):
 def region_site(name: str, accesses: int, seed: int) -> Site:
     """A generated region, counted from its middle."""
     with tempfile.TemporaryDirectory(prefix="cachecast-") as scratch:
-        made = workload.write(workload.load(name, seed=seed, accesses=accesses), out=Path(scratch))
-        board, tables = of_file(name, Path(made.traces), 0.5), Tables(f"{scratch}/tables")
-        copy_file(Path(made.traces), tables)
+        written = workload.write(workload.load(name, seed=seed, accesses=accesses), out=Path(scratch))
+        board, tables = of_file(name, Path(written.traces), 0.5), Tables(f"{scratch}/tables")
+        copy_file(Path(written.traces), tables)
         assert board.trace.names is not None
         plan, benefit, regions = SETTINGS.plan, SETTINGS.benefit.model, SETTINGS.regions
         known = facts(tables, board.trace.names, OriginRules(regions, tape=plan.tape))

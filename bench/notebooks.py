@@ -29,14 +29,14 @@ def main() -> int:
     """Run all notebooks; 1 if one is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strip", action="store_true", help="take the outputs out of the files")
-    given = parser.parse_args()
+    options = parser.parse_args()
     paths = sorted(EXAMPLES.glob("*.ipynb"))
-    if given.strip:
+    if options.strip:
         for path in paths:
             nbformat.write(stripped(path), path)
         return 0
-    kept = [is_well(path) for path in paths]
-    return 0 if kept and all(kept) else 1
+    passed = [is_well(path) for path in paths]
+    return 0 if passed and all(passed) else 1
 
 
 def stripped(path: Path) -> nbformat.NotebookNode:
@@ -63,7 +63,7 @@ def is_well(path: Path) -> bool:
         except CellExecutionError as error:
             print(f"{path.name}: {str(error)[-2000:]}")
             return False
-    pictures = sum("image/png" in one.get("data", {}) for cell in codes for one in cell.outputs)
+    pictures = sum("image/png" in output.get("data", {}) for cell in codes for output in cell.outputs)
     took_s = time.monotonic() - began
     print(f"{path.name}: {len(codes)} cells, {pictures} pictures, {took_s:.0f} s", flush=True)
     return pictures > 0

@@ -56,24 +56,24 @@ def run_of(board: Board, shares: Sequence[float]) -> Run:
     orders = order.Learning(board.trace, board.story, rooms).orders(board.from_s, unwatched)
     stewards = {name: steward_policy(name, board.story, orders) for name in SHOWN if name != S3FIFO}
     policies = {LRU: None, BOUND: None, S3FIFO: None, **stewards}
-    found = compare(board.trace, [Candidates(room, policies) for room in rooms], count_from_s=board.from_s)
+    sizes = compare(board.trace, [Candidates(room, policies) for room in rooms], count_from_s=board.from_s)
     gaps: dict[str, list[float]] = {name: [] for name in SHOWN}
     wan: dict[str, list[float]] = {name: [] for name in SHOWN}
-    for one in found:
+    for comparison in sizes:
         for name in SHOWN:
-            gap = one.gap(name)
+            gap = comparison.gap(name)
             gaps[name].append((gap.closed if gap else None) or 0.0)
-            bytes_of = [int(one.rows[of].result.daily.wan_bytes.sum()) for of in (name, LRU)]
+            bytes_of = [int(comparison.rows[of].result.daily.wan_bytes.sum()) for of in (name, LRU)]
             wan[name].append(bytes_of[0] / max(1, bytes_of[1]))
-    return Run(*({name: np.array(of) for name, of in found.items()} for found in (gaps, wan)))
+    return Run(*({name: np.array(of) for name, of in values.items()} for values in (gaps, wan)))
 
 
 def runs(
     boards: Sequence[Callable[[], Board]], seeds: Sequence[int], shares: Sequence[float]
 ) -> Iterator[Run]:
     """A run of each trace with each seed of the learner."""
-    for made in boards:
-        board = made()
+    for loaded in boards:
+        board = loaded()
         for seed in seeds:
             order.LEARNER = dataclasses.replace(order.LEARNER, seed=seed)
             yield run_of(board, shares)
@@ -92,13 +92,13 @@ def table(title: str, by_place: Mapping[str, Sequence[Run]], shares: Sequence[fl
     """Print a row for each place and policy, and the mean over all runs of several places."""
     print(f"{title}\n\n| trace | runs | order | {' | '.join(f'{s:.0%}' for s in shares)} | mean | most WAN |")
     print(f"|{'---|' * (5 + len(shares))}")
-    whole = {"all": [one for of in by_place.values() for one in of]} if len(by_place) > 1 else {}
+    whole = {"all": [run for of in by_place.values() for run in of]} if len(by_place) > 1 else {}
     for place, of in {**by_place, **whole}.items():
-        for name, shown in SHOWN.items():
-            gaps = np.array([one.gap[name] for one in of])
-            most = max(float(one.wan[name].max()) for one in of)
+        for name, heading in SHOWN.items():
+            gaps = np.array([run.gap[name] for run in of])
+            most = max(float(run.wan[name].max()) for run in of)
             cells = means(np.column_stack([gaps, gaps.mean(axis=1)]))
-            print(f"| {place} | {len(of)} | {shown} | {cells} | {most:.3f} |")
+            print(f"| {place} | {len(of)} | {heading} | {cells} | {most:.3f} |")
     print(flush=True)
 
 
@@ -112,11 +112,11 @@ def main() -> None:
     parser.add_argument("--accesses", type=int, default=120_000, help="of a region")
     parser.add_argument("--public", nargs="*", default=list(CUTS))
     parser.add_argument("--seeds", default="1,2", help="of the learner, on the public traces")
-    given = parser.parse_args()
-    worlds, seeds = ([int(one) for one in text.split(",")] for text in (given.worlds, given.seeds))
-    of_public = {name: [partial(public, name, cut) for cut in CUTS[name]] for name in given.public}
+    options = parser.parse_args()
+    worlds, seeds = ([int(number) for number in text.split(",")] for text in (options.worlds, options.seeds))
+    of_public = {name: [partial(public, name, cut) for cut in CUTS[name]] for name in options.public}
     of_regions = {
-        name: [partial(region, name, given.accesses, world) for world in worlds] for name in given.regions
+        name: [partial(region, name, options.accesses, world) for world in worlds] for name in options.regions
     }
     for title, boards, tried, shares in (
         ("Public traces, gap closed by capacity", of_public, seeds, order.CAPACITY_FRACTIONS),

@@ -193,22 +193,22 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="sections to renew; all without any")
     parser.add_argument("--list", action="store_true", help="list the benches of the page")
     parser.add_argument("--busy", action="store_true", help="measure beside other work too")
-    asked = parser.parse_args()
-    if asked.list:
+    options = parser.parse_args()
+    if options.list:
         print("\n".join(f"{bench.name:16}{bench.title}: bench/{bench.words}" for bench in BENCHES))
         return
     known = {bench.name: bench for bench in BENCHES}
-    if unknown := sorted(set(asked.names) - known.keys()):
+    if unknown := sorted(set(options.names) - known.keys()):
         parser.error(f"there is no bench {unknown[0]!r}; there are {', '.join(known)}")
-    failed = [name for name in asked.names or known if not _renew(known[name], asked.busy)]
+    failed = [name for name in options.names or known if not _renew(known[name], options.busy)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
 def sections(page: str) -> dict[str, str]:
     """The sections of a page by bench name, each with its heading and mark."""
-    found = re.split(r"(?m)^(?=<!-- bench: [a-z-]+ -->$)", page)
-    return {text.removeprefix("<!-- bench: ").partition(" ")[0]: text for text in found[1:]}
+    pieces = re.split(r"(?m)^(?=<!-- bench: [a-z-]+ -->$)", page)
+    return {text.removeprefix("<!-- bench: ").partition(" ")[0]: text for text in pieces[1:]}
 
 
 def headlines(known: dict[str, str]) -> str:

@@ -90,14 +90,14 @@ def of_pic(folder: Path, size: float) -> Iterator[Row]:
     large = folder / "large"
     cachecast("workload", "--scenario", "pic", "--scale", f"{PIC_SCALE * size}", "--out", large)
     words = ["--trace", large, "--from", "2026-03-08"]
-    found = cachecast("storage", *words, "--capacity", capacity)
-    one = found["points"][0]
-    stored = sum(kind["stored_bytes"] for kind in found["stored"])
-    unread = sum(kind["unread_bytes"] for kind in found["stored"])
+    answer = cachecast("storage", *words, "--capacity", capacity)
+    point = answer["points"][0]
+    stored = sum(kind["stored_bytes"] for kind in answer["stored"])
+    unread = sum(kind["unread_bytes"] for kind in answer["stored"])
     ours = (
         f"of {stored / 1e15:.2f} PB nobody reads {unread / 1e15:.2f}; the cache serves "
-        f"{percent(one['byte_hit_ratio'])} of the bytes read of the rest, for "
-        f"{one['wan_bytes_per_day'] / 1e12:.0f} TB of WAN traffic per day"
+        f"{percent(point['byte_hit_ratio'])} of the bytes read of the rest, for "
+        f"{point['wan_bytes_per_day'] / 1e12:.0f} TB of WAN traffic per day"
     )
     yield Row("PIC", "what 175 TiB of cache replace of 4.6 PB", "not published", ours, "storage", STORED)
 

@@ -51,17 +51,17 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--candidates", type=int, default=1_000_000)
     parser.add_argument("--caches", type=int, default=24)
-    given = parser.parse_args()
+    args = parser.parse_args()
     pa.set_cpu_count(1)
     rng = np.random.default_rng(1)
-    scores = predicted(given.candidates, rng)
-    dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(given.candidates)])
-    tier = pa.array(rng.integers(0, 6, given.candidates)).dictionary_encode()
+    scores = predicted(args.candidates, rng)
+    dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(args.candidates)])
+    tier = pa.array(rng.integers(0, 6, args.candidates)).dictionary_encode()
     tiers = pa.array(["AODSIM", "MINIAODSIM", "NANOAODSIM", "RAW", "USER", "AOD"]).take(tier.indices)
     started = time.process_time()
-    files, origins = known(dids, tiers), four_origins(given.candidates)
+    files, origins = known(dids, tiers), four_origins(args.candidates)
     print(f"rules, control group: {time.process_time() - started:.1f} s, once for all caches")
-    capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: given.caches])}
+    capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: args.caches])}
     slowest = 0.0
     for kind in ("alone", "federation"):
         started, n, planning = time.process_time(), 0, 0.0

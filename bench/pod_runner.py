@@ -70,7 +70,7 @@ class Kubelet:
 
     def command(self, pod: Pod, container: Object, *, words: list[str] | None = None) -> list[str]:
         """The command that is the container; `words`: another one in it, for example a probe's."""
-        volumes = {one["name"]: one for one in pod.spec["volumes"]}
+        volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
         root: list[str | Path] = ["--tmpfs", "/", "--ro-bind", "/usr", "/usr"]
         root += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]
         for name in ("bin", "sbin", "lib", "lib64"):
@@ -82,7 +82,7 @@ class Kubelet:
             root += ["--ro-bind", self.folder / name, f"/etc/{name}"]
         for path in (ROOT, Path(sys.base_prefix), *self._programs):
             root += [*_entered(path), "--ro-bind", path, path]
-        for mount in sorted(container["volumeMounts"], key=lambda one: one["mountPath"]):
+        for mount in sorted(container["volumeMounts"], key=lambda mount: mount["mountPath"]):
             source = self.volume(pod, volumes.get(mount["name"]) or _claimed(pod, mount["name"]))
             if "subPath" in mount:
                 source = _writable(source / mount["subPath"])
@@ -106,16 +106,16 @@ class Kubelet:
 
     def environment(self, container: Object, fields: Mapping[str, str]) -> dict[str, str]:
         """A container's variables; `fields`: values that Kubernetes gives a pod about itself."""
-        found = {"PATH": ":".join([*map(str, self._programs), f"{sys.prefix}/bin", "/usr/sbin:/usr/bin"])}
-        for one in container.get("envFrom", ()):
-            if "configMapRef" in one:
-                found |= self._maps[one["configMapRef"]["name"]]["data"]
-            elif one["secretRef"]["name"] in self._secrets or not one["secretRef"].get("optional"):
-                found |= self._secrets[one["secretRef"]["name"]]
-        for one in container.get("env", ()):
-            given = one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
-            found[one["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], given)
-        return found
+        env = {"PATH": ":".join([*map(str, self._programs), f"{sys.prefix}/bin", "/usr/sbin:/usr/bin"])}
+        for source in container.get("envFrom", ()):
+            if "configMapRef" in source:
+                env |= self._maps[source["configMapRef"]["name"]]["data"]
+            elif source["secretRef"]["name"] in self._secrets or not source["secretRef"].get("optional"):
+                env |= self._secrets[source["secretRef"]["name"]]
+        for var in container.get("env", ()):
+            value = var["value"] if "value" in var else fields[var["valueFrom"]["fieldRef"]["fieldPath"]]
+            env[var["name"]] = re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], value)
+        return env
 
     @contextmanager
     def running(self, pod: Pod, fields: Mapping[str, str] | None = None) -> Iterator[Processes]:
@@ -175,9 +175,9 @@ class Kubelet:
                 words, env=self.environment(container, {}), capture_output=True, check=False
             )
             return done.returncode == 0
-        asked = probe.get("httpGet") or probe["tcpSocket"]
-        (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
-        status = answer(f"http://127.0.0.1:{port}{asked.get('path', '/')}")
+        target = probe.get("httpGet") or probe["tcpSocket"]
+        (port,) = [port["containerPort"] for port in container["ports"] if port["name"] == target["port"]]
+        status = answer(f"http://127.0.0.1:{port}{target.get('path', '/')}")
         return 200 <= status < 400 if "httpGet" in probe else status > 0
 
 
@@ -197,7 +197,7 @@ def answer(url: str, host: str | None = None) -> int:
 
 def _entered(path: Path) -> list[str | Path]:
     """Make the folders above `path`, which everybody may enter."""
-    return [word for one in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", one)]
+    return [word for folder in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", folder)]
 
 
 def _host(pod: Pod) -> str:
@@ -211,11 +211,11 @@ def _claimed(pod: Pod, name: str) -> Object:
 
 
 def _writable(path: Path) -> Path:
-    for one in [*reversed(path.parents), path]:
-        if not one.exists():
-            one.mkdir()
-            os.chown(one, 0, 10001)
-            one.chmod(0o2775)
+    for folder in [*reversed(path.parents), path]:
+        if not folder.exists():
+            folder.mkdir()
+            os.chown(folder, 0, 10001)
+            folder.chmod(0o2775)
     return path
 
 
@@ -238,8 +238,8 @@ def _published(path: Path, files: Mapping[str, str], mode: int) -> Path:
 def _child(pid: int) -> str:
     """The only child of a process, once it is there."""
     for _ in range(100):
-        if found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            return found[0]
+        if children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            return children[0]
         time.sleep(0.05)
     raise ServiceError("no namespace of processes came up")
 

@@ -75,8 +75,8 @@ class Site:
 
     def container(self, component: str, name: str | None = None) -> Object:
         """A container of a pod, by default the one that is called like its component."""
-        found = {one["name"]: one for one in self.pods[component].containers}
-        return found[name or component]
+        containers = {container["name"]: container for container in self.pods[component].containers}
+        return containers[name or component]
 
     def ready(self, component: str, name: str | None = None) -> None:
         """Wait until the container's probes hold."""

@@ -65,11 +65,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--items", type=int, default=100_000, help="of the plan to journal")
     parser.add_argument("--journal", action="store_true", help="leave out the transfers")
-    given = parser.parse_args()
-    if given.journal:
-        return 0 if journaled(given.items, given.parallel) else 1
-    kept = transfers(given.files, given.mib * 2**20, given.parallel, given.rounds)
-    return 0 if journaled(given.items, given.parallel) and kept else 1
+    options = parser.parse_args()
+    if options.journal:
+        return 0 if journaled(options.items, options.parallel) else 1
+    fast_enough = transfers(options.files, options.mib * 2**20, options.parallel, options.rounds)
+    return 0 if journaled(options.items, options.parallel) and fast_enough else 1
 
 
 def transfers(n_files: int, size_bytes: int, parallel: int, n_rounds: int) -> bool:
@@ -94,16 +94,16 @@ def transfers(n_files: int, size_bytes: int, parallel: int, n_rounds: int) -> bo
                     for name in names:
                         target.evict(name, timeout_s=20)
     total = n_files * size_bytes
-    ratios = [copy.seconds / one.seconds for copy, one in zip(turns["copy"], turns["push"], strict=True)]
+    ratios = [copy.seconds / run.seconds for copy, run in zip(turns["copy"], turns["push"], strict=True)]
     for kind, done in turns.items():
-        seconds = statistics.median(one.seconds for one in done)
-        share = statistics.median(one.received_bytes for one in done) / total
+        seconds = statistics.median(turn.seconds for turn in done)
+        share = statistics.median(turn.received_bytes for turn in done) / total
         print(
             f"{kind}: {n_files / seconds:.1f} files/s, {total / seconds / 1e6:.0f} MB/s, "
             f"{share:.4%} of the bytes cross to the client"
         )
     rate = statistics.median(ratios)
-    share = max(one.received_bytes for one in turns["push"]) / total
+    share = max(turn.received_bytes for turn in turns["push"]) / total
     print(f"push/copy: {rate:.2f} (of {n_rounds} rounds: {', '.join(f'{r:.2f}' for r in sorted(ratios))})")
     return rate >= PROMISED_RATE and share <= PROMISED_SHARE
 
@@ -183,7 +183,7 @@ def journaled(n_items: int, parallel: int) -> bool:
         with contextlib.closing(sqlite3.connect(bare, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
-            kept = beside("SQLite", str(journal), Bare(connection, "?"), n_items, parallel)
+            fast_enough = beside("SQLite", str(journal), Bare(connection, "?"), n_items, parallel)
     for waits in (False, True):
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -191,8 +191,8 @@ def journaled(n_items: int, parallel: int) -> bool:
             psycopg.connect(server.url.replace("+psycopg", ""), autocommit=True) as connection,
         ):
             name = f"PostgreSQL{'' if waits else ', fsync off'}"
-            kept = beside(name, server.url, Bare(connection, "%s"), n_items, parallel) and kept
-    return kept
+            fast_enough = beside(name, server.url, Bare(connection, "%s"), n_items, parallel) and fast_enough
+    return fast_enough
 
 
 def beside(name: str, url: str, bare: Bare, n_items: int, parallel: int) -> bool:

@@ -33,12 +33,12 @@ def main() -> None:
     version = packages()
     site(version)
     left_out = [*chart(version), *image(version)]
-    made = sorted(DIST.iterdir())
+    artefacts = sorted(DIST.iterdir())
     sums = "".join(
-        f"{hashlib.sha256(artefact.read_bytes()).hexdigest()}  {artefact.name}\n" for artefact in made
+        f"{hashlib.sha256(artefact.read_bytes()).hexdigest()}  {artefact.name}\n" for artefact in artefacts
     )
     (DIST / "SHA256SUMS").write_text(sums)
-    for artefact in made:
+    for artefact in artefacts:
         print(f"{artefact.stat().st_size / 1e6:8.1f} MB  {artefact.relative_to(ROOT)}")
     if left_out:
         print(f"not made here: {'; '.join(left_out)}")

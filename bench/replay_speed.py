@@ -104,9 +104,9 @@ def speeds(trace: Trace, path: Path) -> int:
         "LRU curve, all sizes": partial(lru_curve, trace),
     }
     for name, run in alone.items():
-        rate, wanted = n / timed(run), PROMISED_ALONE.get(name, 0.0)
-        slow += [name] * (rate < wanted * theirs)
-        note = f"   promised {wanted:.1f}" if wanted else ""
+        rate, promised = n / timed(run), PROMISED_ALONE.get(name, 0.0)
+        slow += [name] * (rate < promised * theirs)
+        note = f"   promised {promised:.1f}" if promised else ""
         print(f"{name:22} {rate:8.1f} {rate / theirs:16.1f} {peak_mb(run):26.0f}{note}")
     slow += stewards()
     if slow:
@@ -159,15 +159,15 @@ def _policy_line(policy: str, trace: Trace, path: Path, capacity: int) -> bool:
         if policy in JUDGED:
             verdict = judge(policy, path, capacity)
             theirs.append(n / verdict.cpu_seconds)
-    mine, wanted = statistics.median(ours), PROMISED.get(policy, 0.0)
+    mine, promised = statistics.median(ours), PROMISED.get(policy, 0.0)
     if verdict is None:
         print(f"{policy:19} {mine:8.1f}")
         return True
     twin = statistics.median(theirs)
     equal = max(abs(verdict[0] - result.object_miss_ratio), abs(verdict[1] - result.byte_miss_ratio)) <= SAME
-    note = f"   promised {wanted:.1f}" if wanted else ""
+    note = f"   promised {promised:.1f}" if promised else ""
     print(f"{policy:19} {mine:8.1f} {twin:16.1f} {mine / twin:7.1f}  {'yes' if equal else 'NO'}{note}")
-    return equal and mine >= wanted * twin
+    return equal and mine >= promised * twin
 
 
 def bare_lookup(trace: Trace) -> float:

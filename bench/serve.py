@@ -138,9 +138,9 @@ def per_second(url: str, script: Path | None, pid: int) -> tuple[float, float]:
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", *words, url]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "Non-2xx" not in report, report
-    found = re.search(r"(\d+) requests in(?s:.*)Requests/sec: *([0-9.]+)", report)
-    assert found is not None, report
-    return float(found[2]), (cpu_s(pid) - began_s) / int(found[1]) * 1e6
+    totals = re.search(r"(\d+) requests in(?s:.*)Requests/sec: *([0-9.]+)", report)
+    assert totals is not None, report
+    return float(totals[2]), (cpu_s(pid) - began_s) / int(totals[1]) * 1e6
 
 
 def paced_ms(url: str, script: Path) -> tuple[float, float]:
@@ -171,28 +171,28 @@ def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is missing: install it with conf/deploy/system.sh bench")
     with tempfile.TemporaryDirectory() as folder:
         missed = compared(Path(folder))
     print(f"targets missed: {missed}")
-    raise SystemExit(bool(given.strict and missed))
+    raise SystemExit(bool(options.strict and missed))
 
 
 def compared(folder: Path) -> int:
     """Run both servers side by side, alternating; the number of targets missed."""
     stored(folder / "placement.db")
-    asked, pause = folder / "asked.lua", folder / "pause.lua"
-    asked.write_text(_LUA % N_DATASETS)
+    lookups, pause = folder / "asked.lua", folder / "pause.lua"
+    lookups.write_text(_LUA % N_DATASETS)
     pause.write_text(_PAUSE)
     with ours(folder / "placement.db") as (url, pid, took_s):
         (folder / "ranges.json").write_bytes(read(f"{url}/serverRanges"))
         with plain(folder / "ranges.json", 8399) as (other, other_pid):
             servers = {"cachecast": (url, pid), "FastAPI": (other, other_pid)}
-            missed = _ratio(servers, "/serverRanges", None) + _ratio(servers, "/ds", asked)
-            asked.write_text(asked.read_text() + _PAUSE)
-            missed += _paced(servers, "/serverRanges", pause) + _paced(servers, "/ds", asked)
+            missed = _ratio(servers, "/serverRanges", None) + _ratio(servers, "/ds", lookups)
+            lookups.write_text(lookups.read_text() + _PAUSE)
+            missed += _paced(servers, "/serverRanges", pause) + _paced(servers, "/ds", lookups)
         now, peak = (memory_bytes(pid, what) / 1e6 for what in ("VmRSS", "VmHWM"))
         print(
             f"memory         {now:.0f} MB, peak {peak:.0f} MB (target 300); start {took_s:.1f} s (target 3)"
@@ -206,7 +206,7 @@ def _ratio(servers: Mapping[str, tuple[str, int]], route: str, script: Path | No
         [per_second(f"{base}{path}", script, pid) for base, pid in servers.values()] for _ in range(ROUNDS)
     ]
     (mine, my_us), (theirs, their_us) = (
-        [statistics.median(one[i][k] for one in rounds) for k in (0, 1)] for i in (0, 1)
+        [statistics.median(turn[i][k] for turn in rounds) for k in (0, 1)] for i in (0, 1)
     )
     ratio = statistics.median(mine[0] / theirs[0] for mine, theirs in rounds)
     target = TARGETS[route]

@@ -25,27 +25,27 @@ def side_by_side(plain: Site) -> str:
     chance = np.random.default_rng(7)
     popularity = 1 / np.arange(1, 61) ** 0.9
     items = chance.choice(60, 400, p=popularity / popularity.sum()).tolist()
-    with running() as kept:
-        for site in (plain, kept):
+    with running() as stewarded:
+        for site in (plain, stewarded):
             names = site.files("s", 60)
-        site_steward, n_held = kept.steward(), []
+        site_steward, n_held = stewarded.steward(), []
         for item in items:
             plain.read(names[item])
-            n_held.append(len(kept.held()))
-            kept.read(names[item])
+            n_held.append(len(stewarded.held()))
+            stewarded.read(names[item])
             time.sleep(0.25)
         time.sleep(3)
-        reads = closes(kept, names)
+        reads = closes(stewarded, names)
         check(max(n_held) <= 20 and min(n_held[60:]) > 8, "above its high watermark, or purged to 8 files")
-        n_looks, n_purged = kept.purged()
+        n_looks, n_purged = stewarded.purged()
         check(n_looks > 0 and not n_purged, f"XCache's log: {n_looks} looks, {n_purged} files purged")
-        check(site_steward.poll() is None and "steward-outrun" not in kept.figures.alarms, "outrun")
+        check(site_steward.poll() is None and "steward-outrun" not in stewarded.figures.alarms, "outrun")
         plain_reads = closes(plain, names)
         share, replayed = hits(reads), replay(items, n_held)
         check(abs(share - replayed) <= 0.02, f"byte hits {share:.3f}, replay {replayed:.3f}")
         return (
             f"{len(items)} reads; byte hits with the steward {share:.3f}, replay {replayed:.3f}, plain "
-            f"{hits(plain_reads):.3f}; {kept.figures.evicted_files} evictions confirmed, XCache looked "
+            f"{hits(plain_reads):.3f}; {stewarded.figures.evicted_files} evictions confirmed, XCache looked "
             f"{n_looks} times by its log and purged nothing"
         )
 
@@ -53,16 +53,18 @@ def side_by_side(plain: Site) -> str:
 def closes(site: Site, names: list[str]) -> list[Read]:
     """The reads of files `names` that the cache reported."""
     number = {name: at for at, name in enumerate(names)}
-    found = []
+    reads = []
     for path in sorted(site.captures.glob("gstream-*")):
         events = CaptureReader(path).poll()
-        found += [Read(number[one.lfn], one.b_hit, one.b_miss) for one in events if one.lfn in number]
-    return found
+        reads += [
+            Read(number[close.lfn], close.b_hit, close.b_miss) for close in events if close.lfn in number
+        ]
+    return reads
 
 
 def hits(reads: list[Read]) -> float:
     """Byte hits of `reads`; a file is read from its disk or from the origin as a whole."""
-    return sum(not one.missed for one in reads) / len(reads)
+    return sum(not read.missed for read in reads) / len(reads)
 
 
 def replay(items: list[int], n_held: list[int]) -> float:

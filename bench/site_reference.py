@@ -27,14 +27,14 @@ from prefetch.steward.figures import StewardFigures  # noqa: E402
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages; called by MkDocs."""
-    made = {
+    pages = {
         "reference/commands.md": commands(),
         "reference/settings.md": settings(),
         "reference/tables.md": tables(),
         "reference/metrics.md": metrics(),
         "adr/README.md": decisions(),
     }
-    for path, lines in made.items():
+    for path, lines in pages.items():
         files.append(File.generated(config, path, content="\n".join(lines)))
     return files
 
@@ -42,10 +42,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def commands() -> Iterator[str]:
     """Every command with its options, in the order of the help."""
     yield _SCREEN
-    for group, found in main.GROUPS.items():
+    for group, of_group in main.GROUPS.items():
         yield f"\n## {group}"
-        for one in found:
-            name = main._named(one)[0]
+        for lazy_command in of_group:
+            name = main._named(lazy_command)[0]
             loaded = main.load(name)
             parts = loaded.commands.items() if hasattr(loaded, "commands") else [("", loaded)]
             for part, command in parts:
@@ -75,7 +75,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
     for option in command.params:
         if option.name in ("quiet", "verbose", "help"):
             continue
-        words = ", ".join(f"`{one}`" for one in option.opts)
+        words = ", ".join(f"`{flag}`" for flag in option.opts)
         default = "required" if option.required else _default(option.default)
         yield f"| {words} | {default} | {_cell(getattr(option, 'help', '') or '')} |"
 
@@ -98,8 +98,10 @@ def settings() -> Iterator[str]:
 def tables() -> Iterator[str]:
     """Every table with its grain and columns."""
     yield "# Tables\n\nParquet, below `[tables] root`. A partition is always replaced as a whole.\n"
-    found = [one for module in (schema, results) for one in vars(module).values() if isinstance(one, Table)]
-    for table in sorted({one.name: one for one in found}.values(), key=lambda one: one.name):
+    of_modules = [
+        each for module in (schema, results) for each in vars(module).values() if isinstance(each, Table)
+    ]
+    for table in sorted({each.name: each for each in of_modules}.values(), key=lambda each: each.name):
         key, parts = ", ".join(table.key), ", ".join(table.partition) or "nothing"
         yield f"## {table.name}\n\n{table.grain}; key {key}; partitioned by {parts}.\n"
         yield "| column | type | meaning |\n|---|---|---|"
@@ -113,12 +115,12 @@ def metrics() -> Iterator[str]:
     """The metrics that commands and stewards leave for Prometheus, by example figures."""
     yield "# Metrics\n\nWhat `cachecast status`, every command and every steward leave in "
     yield "`[metrics] folder`. See the pages of [placement](../placement.md) and [collectors](../hosts.md)."
-    for title, found in (
+    for title, names in (
         ("Status", prometheus.of_status(_STATUS)),
         ("Stewards", prometheus.of_steward(_FIGURES)),
     ):
         yield f"\n## {title}\n\n| metric | labels | meaning |\n|---|---|---|"
-        yield from dict.fromkeys(map(_metric, found))
+        yield from dict.fromkeys(map(_metric, names))
     yield "\n## Commands\n\n`cachecast_job_{ended_seconds,duration_seconds,failed}`, by command and cache."
 
 

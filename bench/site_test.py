@@ -74,17 +74,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true")
     short = parser.parse_args().short
-    found, faults = dict[Distance, Any](), list[str]()
+    answers, faults = dict[Distance, Any](), list[str]()
     with site() as (servers, links, conf):
         for distance in DISTANCES[2:3] if short else DISTANCES:
             links.set(distance)
             print(f"{distance}", file=sys.stderr, flush=True)
-            found[distance] = answer = tested(conf, links, rounds=1 if short else 3)
+            answers[distance] = answer = tested(conf, links, rounds=1 if short else 3)
             faults += _faults(distance, answer, servers)
     print("Links delay by a proxy, with 4 MiB per connection under way; loopback is the bandwidth.")
     print("The cache fetches blocks of 1 MiB, and nothing ahead.\n")
-    print_rates(found)
-    print_shapes(found)
+    print_rates(answers)
+    print_shapes(answers)
     for fault in faults:
         print(f"\nFAULT: {fault}")
     return 1 if faults else 0
@@ -136,13 +136,13 @@ def per_s(answer: Mapping[str, Any], place: str, reading: str = "whole", *, clie
     raise SystemExit(f"no rate of {place}, {reading}, {clients} clients: {answer['notes']}")
 
 
-def print_rates(found: Mapping[Distance, Any]) -> None:
+def print_rates(answers: Mapping[Distance, Any]) -> None:
     """A line per distance and part of a file."""
     print("MB/s, medians: one client, and 16 clients together\n")
     print("| ms to cache, to origin | read | " + " | ".join(PLACES) + " | cold/direct | warm/direct |")
     print("|---|---|---|---|---|---|---|")
-    for distance, answer in found.items():
-        for reading, clients in [*((one, 1) for one in READINGS), ("whole", 16)]:
+    for distance, answer in answers.items():
+        for reading, clients in [*((kind, 1) for kind in READINGS), ("whole", 16)]:
             rates = [per_s(answer, place, reading, clients=clients) for place in PLACES]
             who = reading if clients == 1 else f"{reading}, {clients} clients"
             cells = [
@@ -160,19 +160,19 @@ def efficiency(rate: float) -> float:
 
 def published(points: tuple[EfficiencyPoint, ...], ms: float) -> float:
     """PIC's CPU efficiency at a round trip, interpolated."""
-    return float(np.interp(ms, [one.rtt_ms for one in points], [one.cpu_efficiency for one in points]))
+    return float(np.interp(ms, [at.rtt_ms for at in points], [at.cpu_efficiency for at in points]))
 
 
-def print_shapes(found: Mapping[Distance, Any]) -> None:
+def print_shapes(answers: Mapping[Distance, Any]) -> None:
     """What distance does to a job that reads 35 %, beside what was published."""
     print("\nA job of 2.4 MB/s that waits for each read of 35 % of a file: CPU efficiency, %\n")
     print("| ms to cache, to origin | direct | PIC, direct | cold | warm | PIC, hits | cold longer by |")
     print("|---|---|---|---|---|---|---|")
-    for distance, answer in found.items():
+    for distance, answer in answers.items():
         direct, cold, warm = (efficiency(per_s(answer, place, "35 %")) for place in PLACES)
         pic = published(PUBLISHED_POINTS, distance.origin), published(PUBLISHED_HIT_POINTS, distance.cache)
         shares = [direct, pic[0], cold, warm, pic[1], direct / cold - 1]
-        cells = [f"{distance.cache:g}, {distance.origin:g}", *(f"{100 * one:.1f}" for one in shares)]
+        cells = [f"{distance.cache:g}, {distance.origin:g}", *(f"{100 * share:.1f}" for share in shares)]
         print(f"| {' | '.join(cells)} % |")
     print("\nCERN: an empty cache is 10 % slower than direct reads (RNTuple), 39 % over the Atlantic (AGC);")
     print("a warm one is as direct reads are. DOMA: an empty cache takes 5 to 8 % longer than local reads.")
@@ -180,9 +180,9 @@ def print_shapes(found: Mapping[Distance, Any]) -> None:
 
 def _faults(distance: Distance, answer: Mapping[str, Any], servers: Loopback) -> Iterator[str]:
     """What was promised and does not hold."""
-    for one, ms in zip(answer["round_trips"], (distance.origin, distance.cache), strict=True):
-        if not ms <= one["round_trip_ms"] <= 1.2 * ms + 5:
-            yield f"{distance}: {one['place']} was measured at {one['round_trip_ms']:.1f} ms"
+    for trip, ms in zip(answer["round_trips"], (distance.origin, distance.cache), strict=True):
+        if not ms <= trip["round_trip_ms"] <= 1.2 * ms + 5:
+            yield f"{distance}: {trip['place']} was measured at {trip['round_trip_ms']:.1f} ms"
     left = [path.name for path in servers.namespace.rglob("*.root*")]
     if left:
         yield f"{distance}: left in the cache: {', '.join(left)}"

@@ -142,8 +142,8 @@ class Clock:
             time.sleep(max(0.0, at_s - time.time()))
             return
         self.ahead_s += max(0, at_s - self.now_s)
-        with self.file.open("r+b") as seen:  # mapped into each process
-            seen.write(struct.pack("l", self.ahead_s))
+        with self.file.open("r+b") as mapped:  # mapped into each process
+            mapped.write(struct.pack("l", self.ahead_s))
 
 
 def by_airflow(hosts: Hosts, clock: Clock) -> str:
@@ -339,23 +339,23 @@ def main() -> int:
     options.add_argument("--only", nargs="*", help="parts of the names of drills")
     options.add_argument("--blind", type=float, default=300.0, help="seconds without the link")
     options.add_argument("--day", action="store_true", help="a day of Airflow's cycles")
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     folder = tempfile.TemporaryDirectory(prefix="cachecast-clock-")
-    clock = Clock(Path(folder.name), is_day=chosen.day)
+    clock = Clock(Path(folder.name), is_day=arguments.day)
     scheduled = partial(by_airflow, clock=clock)
     drills: dict[str, Callable[[Hosts], str]] = {
         "cycles by Airflow's schedule": scheduled,
         "a cycle by hand": day,
-        "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=chosen.blind),
+        "the link cut, the steward restarted meanwhile": partial(link_cut, blind_s=arguments.blind),
         "the cache's host lost and back": host_lost,
         "the controller lost and back": controller_lost,
     }
-    asked = [name for name in drills if not chosen.only or any(word in name for word in chosen.only)]
+    named = [name for name in drills if not arguments.only or any(word in name for word in arguments.only)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     print("| drill | held | what was seen | s |\n|---|---|---|---|")
-    with xrootd_versions.in_use(xrootd_versions.wanted()[-1]):
+    with xrootd_versions.in_use(xrootd_versions.tested()[-1]):
         for is_scheduled in (True, False):
-            names = [name for name in asked if (drills[name] is scheduled) == is_scheduled]
+            names = [name for name in named if (drills[name] is scheduled) == is_scheduled]
             settings = BY_AIRFLOW | clock.env if is_scheduled else {}
             if names:
                 with mock.patch.dict(os.environ, settings), host_pair.running() as hosts:
@@ -368,10 +368,10 @@ def held(hosts: Hosts, name: str, drill: Callable[[Hosts], str]) -> bool:
     """Whether the promises of a drill hold; prints its row."""
     began = time.monotonic()
     try:
-        holds, seen = "yes", drill(hosts)
+        holds, measured = "yes", drill(hosts)
     except Broken as error:
-        holds, seen = "**no**", str(error)
-    print(f"| {name} | {holds} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
+        holds, measured = "**no**", str(error)
+    print(f"| {name} | {holds} | {measured} | {time.monotonic() - began:.0f} |", flush=True)
     return holds == "yes"
 
 

@@ -81,8 +81,8 @@ class Walk(NamedTuple):
         trace = self.board.trace.until(at_s)
         policies = {LRU: None, S3FIFO: None, STEWARD: self.follow(range(first, step))}
         lineups = [Candidates(room, policies) for room in self.rooms]
-        found = compare(trace, lineups, count_from_s=self.times_s[first])
-        compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, found, strict=True)]
+        comparisons = compare(trace, lineups, count_from_s=self.times_s[first])
+        compared = [Compared(share, at) for share, at in zip(CAPACITY_FRACTIONS, comparisons, strict=True)]
         days = daily_wan(day_rows(compared, model_version="candidate", scored_by={}))
         return decide_order(days).promote, decide_order(days, is_successor=True).promote
 
@@ -145,14 +145,14 @@ def _outcome(walk: Walk, room: int, first: int, served: Mapping[str, list[int]])
     policies = {
         LRU: None,
         BOUND: None,
-        **{name: walk.follow(taken) for name, taken in served.items()},
+        **{name: walk.follow(steps) for name, steps in served.items()},
         **others,
     }
-    (found,) = compare(walk.board.trace, [Candidates(room, policies)], count_from_s=walk.board.from_s)
-    wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in found.rows.items()}
-    kept = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
-    replaced = {name: [step - first for step in taken] for name, taken in served.items()}
-    return Outcome(wan, np.array([wan[ALWAYS][0], *kept]), replaced)
+    (comparison,) = compare(walk.board.trace, [Candidates(room, policies)], count_from_s=walk.board.from_s)
+    wan = {name: walk.by_step(row.result.daily.wan_bytes) for name, row in comparison.rows.items()}
+    wan_bytes = [wan[f"until {step}"][step - first] for step in served[ALWAYS][1:]]
+    replaced = {name: [step - first for step in steps] for name, steps in served.items()}
+    return Outcome(wan, np.array([wan[ALWAYS][0], *wan_bytes]), replaced)
 
 
 def main() -> None:
@@ -165,16 +165,16 @@ def main() -> None:
     parser.add_argument("--seeds", default="101,102", help="of the generated regions")
     parser.add_argument("--accesses", type=int, default=150_000, help="of a generated region, about")
     parser.add_argument("--step-days", type=int, default=2, help="of a public trace; a region has weeks")
-    given = parser.parse_args()
-    found: dict[str, list[list[Outcome]]] = {}
-    for name, board, step_days in traces(given):
-        found.setdefault(name, []).append(outcomes(walked(board, step_days)))
+    options = parser.parse_args()
+    by_board: dict[str, list[list[Outcome]]] = {}
+    for name, board, step_days in traces(options):
+        by_board.setdefault(name, []).append(outcomes(walked(board, step_days)))
         print(f"{name}: done", file=sys.stderr, flush=True)
     print("| trace | capacity | replace | gap closed | WAN bytes beside always | replaced |")
     print("|---|---|---|---|---|---|")
     rows = [
         (name, share, [of[room] for of in runs])
-        for name, runs in found.items()
+        for name, runs in by_board.items()
         for room, share in enumerate(CAPACITY_FRACTIONS)
     ]
     for name, share, runs in rows:
@@ -185,31 +185,31 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|")
     for name, share, runs in rows:
-        for one in runs:
-            by_step = " ".join(f"{saved:+.1%}" for saved in one.saved)
-            steps = ", ".join(map(str, one.replaced[SUCCESSOR][1:])) or "none"
-            closed = " ".join(f"{closed:.2f}" for closed in one.closed(SUCCESSOR))
-            print(f"| {name} | {share:.0%} | {_mean(one.saved, '+.2%')} | {by_step} | {steps} | {closed} |")
+        for run in runs:
+            by_step = " ".join(f"{saved:+.1%}" for saved in run.saved)
+            steps = ", ".join(map(str, run.replaced[SUCCESSOR][1:])) or "none"
+            closed = " ".join(f"{closed:.2f}" for closed in run.closed(SUCCESSOR))
+            print(f"| {name} | {share:.0%} | {_mean(run.saved, '+.2%')} | {by_step} | {steps} | {closed} |")
 
 
-def traces(given: argparse.Namespace) -> Iterator[tuple[str, Board, int]]:
+def traces(options: argparse.Namespace) -> Iterator[tuple[str, Board, int]]:
     """Each trace with its name and days per step."""
-    for name in given.public:
-        yield f"{name}, {given.step_days} days", public(name), given.step_days
-    for name in given.regions:
-        for seed in map(int, given.seeds.split(",")):
+    for name in options.public:
+        yield f"{name}, {options.step_days} days", public(name), options.step_days
+    for name in options.regions:
+        for seed in map(int, options.seeds.split(",")):
             with tempfile.TemporaryDirectory(prefix="cachecast-weeks-") as scratch:
-                config = workload.load(name, seed=seed, days=DAYS, accesses=given.accesses)
+                config = workload.load(name, seed=seed, days=DAYS, accesses=options.accesses)
                 path = Path(workload.write(config, out=Path(scratch)).traces)
                 board = of_file(name, path, config.start_s + WARM_DAYS * DAY_S)
             yield f"{name}, weeks", board, 7
 
 
 def _choice(runs: Sequence[Outcome], choice: str) -> str:
-    closed = np.array([one.total(choice) for one in runs])
-    wan = np.array([one.wan_bytes[choice].sum() / one.wan_bytes[ALWAYS].sum() - 1 for one in runs])
-    replaced = sum(len(one.replaced[choice]) - 1 for one in runs)
-    of = sum(len(one.saved) for one in runs)
+    closed = np.array([run.total(choice) for run in runs])
+    wan = np.array([run.wan_bytes[choice].sum() / run.wan_bytes[ALWAYS].sum() - 1 for run in runs])
+    replaced = sum(len(run.replaced[choice]) - 1 for run in runs)
+    of = sum(len(run.saved) for run in runs)
     return f"{_mean(closed, '.3f')} | {_mean(wan, '+.2%')} | {replaced} of {of}"
 
 

@@ -157,8 +157,8 @@ def first_plan(python: Path, folder: Path) -> None:
         with origin.open("wb") as content:
             content.truncate(file["bytes"])
     (folder / "cache").mkdir()
-    given = ["--cache", "cache", "--origin", "origin", "--capacity", CAPACITY]
-    step("init", *command, "init", *given, "--records", "raw/traces/*.jsonl", cwd=folder)
+    values = ["--cache", "cache", "--origin", "origin", "--capacity", CAPACITY]
+    step("init", *command, "init", *values, "--records", "raw/traces/*.jsonl", cwd=folder)
     conf = ["--conf", "site.toml"]
     for source, records in {"rucio_traces": "raw/traces/*.jsonl", "rucio_files": "raw/files.jsonl"}.items():
         pull = ["pull", "--source", source, "--input", records, "--day", today]

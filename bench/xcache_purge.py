@@ -93,7 +93,7 @@ def watch(site: Loopback, sizes: list[int], rounds: int, seed: int) -> tuple[lis
     for k in range(rounds + 1):
         time.sleep(max(0.0, first_check_s + k * INTERVAL_S + QUIET_S - time.time()))
         # From its disk alone: a purge spares files that the server was asked for since the last one.
-        held.append({int(one.name[-8:-5]) for one in held_below(site.namespace)})
+        held.append({int(file.name[-8:-5]) for file in held_below(site.namespace)})
         print(f"check {k}: {len(held[-1])} files on disk", file=sys.stderr, flush=True)
         if k == rounds:
             break
@@ -132,14 +132,14 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5, help="minutes of reads")
     options.add_argument("--seed", type=int, default=1, help="of sizes and reads")
-    chosen = options.parse_args()
-    blocks = np.random.default_rng(chosen.seed).integers(1, 13, N_FILES)
+    arguments = options.parse_args()
+    blocks = np.random.default_rng(arguments.seed).integers(1, 13, N_FILES)
     sizes = (blocks * BLOCK_BYTES).tolist()
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         Path(folder).chmod(0o755)
         limit = (NOMINAL_BYTES // 2, NOMINAL_BYTES, MAXIMUM_BYTES)
         with loopback(Path(folder) / "lb", files_limit=limit) as site:
-            reads, real, first_check_s = watch(site, sizes, chosen.rounds, chosen.seed)
+            reads, real, first_check_s = watch(site, sizes, arguments.rounds, arguments.seed)
     mine = replay(reads, sizes, first_check_s)
     same = True
     print("| check | files on disk, XCache | replay | only XCache | only replay |\n|---|---|---|---|---|")

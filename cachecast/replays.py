@@ -186,8 +186,8 @@ class Replays(ReplayAnswer):
     """A row per capacity and policy, in `rows`, and `notes` on the trace."""
 
     def __repr__(self) -> str:
-        asked = {name: dict.fromkeys(row[name] for row in self.rows) for name in ("policy", "capacity_bytes")}
-        return f"Replays(policies={[*asked['policy']]}, capacities={[*asked['capacity_bytes']]})"
+        names = {name: dict.fromkeys(row[name] for row in self.rows) for name in ("policy", "capacity_bytes")}
+        return f"Replays(policies={[*names['policy']]}, capacities={[*names['capacity_bytes']]})"
 
     def frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the columns of `cachecast replay --json`."""
@@ -274,14 +274,14 @@ def lru_curve(reads: Reads, *, since: str | None = None) -> Curve:
     return curve.lru_curve(loaded(reads).trace, count_from_s=_counted(since))
 
 
-def _several(given: Any) -> Sequence[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
+def _several(value: Any) -> Sequence[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _asked(given: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
+def _asked(capacities: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
     """Those in bytes, and the shares. Raises InputError."""
-    shares = [value for value in _several(given) if isinstance(value, float) and 0 < value <= 1]
-    return [as_bytes(value) for value in _several(given) if value not in shares], shares
+    shares = [value for value in _several(capacities) if isinstance(value, float) and 0 < value <= 1]
+    return [as_bytes(value) for value in _several(capacities) if value not in shares], shares
 
 
 def _counted(since: str | None) -> int | None:

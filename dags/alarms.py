@@ -53,13 +53,13 @@ def arrived(context: Mapping[str, Any]) -> None:
     """Raise an alarm for each source that the task says is incomplete; clear the others'."""
     ti = context["ti"]
     task_succeeded(context)
-    for one in ti.xcom_pull(task_ids=ti.task_id) or ():
-        event = _of_task(context) | {"about": str(one["source"])}
-        if one["why"]:
-            fault = {"event": _plain(one["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
-            _raise(f"{INCOMPLETE}.{_plain(one['source'])}", event | fault)
+    for late in ti.xcom_pull(task_ids=ti.task_id) or ():
+        event = _of_task(context) | {"about": str(late["source"])}
+        if late["why"]:
+            fault = {"event": _plain(late["why"]), "severity": "warning", "runbook": _RUNBOOK + INCOMPLETE}
+            _raise(f"{INCOMPLETE}.{_plain(late['source'])}", event | fault)
         else:
-            _clear(f"{INCOMPLETE}.{_plain(one['source'])}", event)
+            _clear(f"{INCOMPLETE}.{_plain(late['source'])}", event)
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:

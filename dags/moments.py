@@ -63,9 +63,9 @@ class Run(Protocol):
 
 def as_of(dag_run: Run, params: Mapping[str, object]) -> str:
     """The decision time of a run: its parameter, its partition key, or the start of the current cycle."""
-    given = params.get("as_of") or dag_run.partition_key
-    if given:
-        return str(given)
+    moment = params.get("as_of") or dag_run.partition_key
+    if moment:
+        return str(moment)
     at_s, cycle_s = int(dag_run.run_after.timestamp()), scheduling().cycle_s
     return as_of_label(at_s - at_s % cycle_s)
 

@@ -61,8 +61,8 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
     known_work = ended("known_work")
     for name, queue in settings.airflow.queues.items():
         options = {"name": name, "as-of": AS_OF, **queue.model_dump(exclude_defaults=True)}
-        asked = step("queue", options, task_id=f"queue_{name}", given={"current": CURRENT}, retries=1)
-        due >> asked >> known_work
+        queue_step = step("queue", options, task_id=f"queue_{name}", needs={"current": CURRENT}, retries=1)
+        due >> queue_step >> known_work
 
     @task_group(group_id="cache")
     def served(name: str, rse: str, day: str) -> None:
@@ -71,7 +71,7 @@ with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
         plan = of_cache("plan", {**cache, "as-of": AS_OF}, pool=PLANS)
         options = {**cache, "as-of": AS_OF, "if-current": True}
         push = of_cache("push run", options, task_id="push", pool=WAN, outlets=[RECEIPTS])
-        sync = step("rucio sync", cache, map_index_template=CACHE, given={"rse": rse})
+        sync = step("rucio sync", cache, map_index_template=CACHE, needs={"rse": rse})
         plan >> push >> sync
 
     group = served.expand_kwargs(caches.output)

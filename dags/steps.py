@@ -134,17 +134,17 @@ def step(
     options: Mapping[str, Any],
     *,
     task_id: str | None = None,
-    given: Mapping[str, Any] = {},
+    needs: Mapping[str, Any] = {},
     **task: Any,
 ) -> BashOperator:
     """A task that runs `cachecast COMMAND`; an option with the value True is a flag.
 
-    The task is skipped if a value of `given` is empty. Values reach the command through its environment only,
+    The task is skipped if a value of `needs` is empty. Values reach the command through its environment only,
     so that no text from outside becomes part of a shell command. The working directory is that of the worker:
     relative paths mean the same to all commands there.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
-    skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in given]
+    skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in needs]
     words = [
         f"--{option}" if value is True else f'--{option} "${_variable(option)}"'
         for option, value in options.items()
@@ -152,7 +152,7 @@ def step(
     return BashOperator(
         task_id=task_id or command.replace(" ", "_"),
         bash_command=" ".join([*skips, "cachecast", command, *words]),
-        env=values | {_variable(name): value for name, value in given.items()},
+        env=values | {_variable(name): value for name, value in needs.items()},
         append_env=True,
         cwd=".",
         **task,

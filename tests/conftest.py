@@ -161,7 +161,7 @@ def _kind(item: pytest.Item) -> str:
 def _files(items: Sequence[pytest.Item], kind: str) -> list[list[pytest.Item]]:
     """The tests of a kind by file, first long ones and those that share a server, then those with most."""
     files: dict[Path, list[pytest.Item]] = {}
-    for item in (one for one in items if _kind(one) == kind):
+    for item in (each for each in items if _kind(each) == kind):
         files.setdefault(item.path, []).append(item)
     return sorted(files.values(), key=lambda of: (any(map(_is_long, of)), len(of)), reverse=True)
 

@@ -61,9 +61,9 @@ def known_figures() -> set[str]:
 
 def test_rules_and_dashboard_ask_for_figures_that_there_are() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "cachecast.json").read_text())
-    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    asked += re.findall(r"expr: (.*)", (DEPLOY / "prometheus" / "alerts.yml").read_text())
-    names = set(re.findall(r"\bcachecast_\w+", " ".join(asked)))
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions += re.findall(r"expr: (.*)", (DEPLOY / "prometheus" / "alerts.yml").read_text())
+    names = set(re.findall(r"\bcachecast_\w+", " ".join(expressions)))
     assert len(names) > 15
     assert names <= known_figures()
     assert len({panel["title"] for panel in dashboard["panels"]}) > 10
@@ -98,8 +98,8 @@ def test_the_commands_of_the_sections_are_commands() -> None:
     ours = [words for words in (*lines, *map(shlex.split, quoted)) if words and words[0] == "cachecast"]
     assert len(ours) > 15
     for words in ours:
-        name, given = called(words)
-        assert required(name) <= given <= options(name) or not given, words
+        name, option_names = called(words)
+        assert required(name) <= option_names <= options(name) or not option_names, words
 
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.*"))
@@ -218,8 +218,8 @@ def test_units_run_commands_with_options_they_have() -> None:
     ]
     assert sorted(words[0] for words in lines) == ["collect", "scan", "serve", "status", "steward"]
     for words in lines:
-        name, given = called(["cachecast", *words])
-        assert required(name) <= given <= options(name)
+        name, option_names = called(["cachecast", *words])
+        assert required(name) <= option_names <= options(name)
 
 
 def test_the_environments_settings_are_settings() -> None:
@@ -252,20 +252,20 @@ def pod(name: str) -> dict[str, Any]:
 
 def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() -> None:
     small, large = pod("pod.yaml"), pod("spark-pod.yaml")
-    (one,), (other,) = small["spec"]["containers"], large["spec"]["containers"]
-    assert one.pop("resources") != (room := other.pop("resources"))
+    (container,), (large_container,) = small["spec"]["containers"], large["spec"]["containers"]
+    assert container.pop("resources") != (room := large_container.pop("resources"))
     assert small == large
     driver = Settings.load(env={}).spark.driver_memory
     assert int(room["requests"]["memory"].removesuffix("Gi")) > int(driver.removesuffix("g"))
     image = (DEPLOY / "Containerfile").read_text()
     # Airflow gives the container arguments, which must not become those of the image's `cachecast`.
-    assert "ENTRYPOINT" in image and one["command"]
+    assert "ENTRYPOINT" in image and container["command"]
     assert f"USER {small['spec']['securityContext']['runAsUser']}\n" in image
-    assert f"WORKDIR {one['workingDir']}\n" in image
-    mounts = {mount["mountPath"] for mount in one["volumeMounts"]}
-    env = {each["name"]: each["value"] for each in one["env"]}
-    assert mounts >= {one["workingDir"], env["CACHECAST_CONF"]}
-    assert (one["name"], env["CACHECAST_CONF"]) == ("base", "/etc/cachecast")
+    assert f"WORKDIR {container['workingDir']}\n" in image
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert mounts >= {container["workingDir"], env["CACHECAST_CONF"]}
+    assert (container["name"], env["CACHECAST_CONF"]) == ("base", "/etc/cachecast")
 
 
 def test_the_environment_of_kubernetes_is_of_settings_and_of_the_container() -> None:

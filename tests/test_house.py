@@ -107,7 +107,7 @@ BENCHES = [path for path in sorted((ROOT / "bench").glob("*.py")) if "__main__" 
 def test_a_bench_names_its_environment_which_has_what_it_imports(bench: Path) -> None:
     module = ast.parse(bench.read_text())
     assert "`make verify`" in str(ast.get_docstring(module))
-    named = [one.name for node in ast.walk(module) if isinstance(node, ast.Import) for one in node.names]
+    named = [alias.name for node in ast.walk(module) if isinstance(node, ast.Import) for alias in node.names]
     named += [str(node.module) for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
     ours = {path.stem for folder in ("bench", "tests/support") for path in (ROOT / folder).rglob("*.py")}
     foreign = {name.split(".")[0] for name in named} - sys.stdlib_module_names - ROOMS - ours

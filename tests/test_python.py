@@ -108,7 +108,7 @@ def test_what_is_printed_is_one_line() -> None:
     reads = cachecast.read_trace(READS)
     replays = cachecast.replay(reads, "fifo", "20B")
     bound, curve = cachecast.bound(reads, "20B"), cachecast.lru_curve(reads)
-    printed = [repr(one) for one in (bound, curve, reads, reads.trace, replays)]
+    printed = [repr(value) for value in (bound, curve, reads, reads.trace, replays)]
     assert all(len(text) < 200 and "\n" not in text for text in printed)
     assert printed[0].startswith("Result(policy='bound', capacity_bytes=20, requests=4, hits=2")
 

@@ -72,12 +72,12 @@ def nobody() -> int:
     return free_ports(1)[0]
 
 
-def said(folder: Path, *words: str, **env: str) -> str:
+def output_of(folder: Path, *words: str, **env: str) -> str:
     """All that a command says, run as an operator would; what it leaves is in `folder`.
 
     With a level for the log of the XRootD client, which writes from C, it is a process of its own.
     """
-    given = {
+    variables = {
         "CACHECAST_TABLES__ROOT": str(folder / "tables"),
         "CACHECAST_METRICS__FOLDER": str(folder / "metrics"),
         "CACHECAST_PUSH__JOURNAL": str(folder / "journal.db"),
@@ -86,7 +86,7 @@ def said(folder: Path, *words: str, **env: str) -> str:
         "CACHECAST_USERS__SALT": SALT,
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
-    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | given | env
+    env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | variables | env
     command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
     done = (
         subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200)
@@ -122,10 +122,10 @@ def test_mlflow_by_a_url_with_a_password(
 ) -> None:
     port = {"echo": echo.server_port, "nobody": nobody, "no-port": "x"}[place]
     uri = f"http://ops:{IN_URL}@127.0.0.1:{port}"
-    text = said(tmp_path, "doctor", "--json", CACHECAST_MLFLOW__URI=uri)
+    text = output_of(tmp_path, "doctor", "--json", CACHECAST_MLFLOW__URI=uri)
     training = ("predict", "--as-of", "2026-03-01T00:00:00Z")
-    text += said(tmp_path, *training, CACHECAST_MLFLOW__URI=uri)
-    text += said(tmp_path, "status", "--json", CACHECAST_MLFLOW__URI=uri, MLFLOW_TRACKING_TOKEN=TOKEN)
+    text += output_of(tmp_path, *training, CACHECAST_MLFLOW__URI=uri)
+    text += output_of(tmp_path, "status", "--json", CACHECAST_MLFLOW__URI=uri, MLFLOW_TRACKING_TOKEN=TOKEN)
     assert "127.0.0.1" in text
     assert leaks(tmp_path, text) == []
 
@@ -152,8 +152,8 @@ def test_a_journal_that_is_away(tmp_path: Path, nobody: int, query: str) -> None
         'capacity = "1GB"\n',
     )
     words = ("push", "status", "--cache", "xc", "--json", "--conf", site)
-    text = said(tmp_path, *words, CACHECAST_PUSH__JOURNAL=url)
-    text += said(tmp_path, "status", "--json", "--conf", site, CACHECAST_PUSH__JOURNAL=url)
+    text = output_of(tmp_path, *words, CACHECAST_PUSH__JOURNAL=url)
+    text += output_of(tmp_path, "status", "--json", "--conf", site, CACHECAST_PUSH__JOURNAL=url)
     assert "does not answer" in text
     assert leaks(tmp_path, text) == []
 
@@ -164,7 +164,7 @@ def test_a_queue_by_url_with_a_token(tmp_path: Path, echo: ThreadingHTTPServer, 
         echo.status = status  # type: ignore[attr-defined]
         url = f"http://127.0.0.1:{port}/jobs?key={TOKEN}"
         words = ("queue", "--name", "q", "--input", url, "--as-of", "2026-03-01T00:00:00Z")
-        text += said(tmp_path, *words, CACHECAST_QUEUE__TOKEN=PASSWORD)
+        text += output_of(tmp_path, *words, CACHECAST_QUEUE__TOKEN=PASSWORD)
     echo.status = 401  # type: ignore[attr-defined]
     assert "401" in text
     # What a server answers is kept as samples of refused entries: it is the server's to tell.
@@ -181,8 +181,8 @@ def test_rucio_with_a_password(tmp_path: Path, echo: ThreadingHTTPServer, nobody
     for port in (echo.server_port, nobody):
         env = {"URL": f"http://127.0.0.1:{port}", "ACCOUNT": "root", "USERNAME": "ops", "PASSWORD": PASSWORD}
         env |= {"ATTEMPTS": "1", "TIMEOUT": "5s", "AUTH_TYPE": "userpass"}
-        given = {f"CACHECAST_RUCIO__{key}": value for key, value in env.items()}
-        text += said(tmp_path, "rucio", "check", "--json", "--conf", site, **given)
+        variables = {f"CACHECAST_RUCIO__{key}": value for key, value in env.items()}
+        text += output_of(tmp_path, "rucio", "check", "--json", "--conf", site, **variables)
     assert "refuses account" in text and "does not answer" in text
     assert leaks(tmp_path, text) == []
 
@@ -202,9 +202,9 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
         now_s=time.time(),
     )
     journal.close()
-    text = said(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Warning")
+    text = output_of(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Warning")
     keytab.chmod(0o600)
-    text += said(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Debug")
+    text += output_of(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Debug")
     assert "chmod 0600" in text
     assert leaks(tmp_path, text, keytab) == []
 
@@ -223,7 +223,7 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
                         *(client.get(path) for path in ("/metrics", "/health", "/liveness")),
                     ]
                 # An answer may repeat the question to who asked it; headers are not repeated.
-                text += "".join(one.text.replace(f"there is no site '{TOKEN}'", "") for one in answers)
+                text += "".join(answer.text.replace(f"there is no site '{TOKEN}'", "") for answer in answers)
             assert server.process is not None
             server.process.terminate()
             text += server.process.communicate(timeout=180)[1]

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_can_be_searched_and_the_reference_is_made_from_the_code(site: Path) -> None:
     entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
-    pages = {one["location"].partition("#")[0] for one in entries}
+    pages = {entry["location"].partition("#")[0] for entry in entries}
     sources = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     names = {str(path.with_suffix(".html")).replace("README.html", "index.html") for path in sources}
     assert names <= pages | {"index.html"}
@@ -86,9 +86,9 @@ def shape(line: str) -> str:
     return re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip()
 
 
-def is_like(shown: str, printed: str) -> bool:
+def is_like(text: str, printed: str) -> bool:
     """Whether a printed line has the shape of one that is shown, where `…` stands for anything."""
-    pattern = ".*".join(map(re.escape, shape(shown).split("…")))
+    pattern = ".*".join(map(re.escape, shape(text).split("…")))
     return re.fullmatch(pattern, shape(printed)) is not None
 
 
@@ -103,23 +103,23 @@ def figure(text: str) -> float:
         return math.nan
 
 
-def far(shown: str, printed: str, *, near: float) -> list[tuple[str, str]]:
+def far(text: str, printed: str, *, near: float) -> list[tuple[str, str]]:
     """The figures of a line that is shown which differ from those printed in a line like it."""
-    parts = [re.split(r"\s+", NUMBER.sub("\0", part)) for part in shown.strip().split("…")]
+    parts = [re.split(r"\s+", NUMBER.sub("\0", part)) for part in text.strip().split("…")]
     pattern = ".*".join(r"\s+".join(map(re.escape, words)) for words in parts)
     same = re.fullmatch(pattern.replace("\0", f"({NUMBER.pattern})"), printed.strip())
-    assert same is not None, (shown, printed)
-    pairs = zip(NUMBER.findall(shown), same.groups(), strict=True)
+    assert same is not None, (text, printed)
+    pairs = zip(NUMBER.findall(text), same.groups(), strict=True)
     return [(a, b) for a, b in pairs if abs(figure(a) - figure(b)) > near * abs(figure(a))]
 
 
 def test_figures_are_compared_and_what_an_ellipsis_stands_for_is_not() -> None:
-    shown = "At 500 GB, a steward saves 97.6 GB … (bounds 71.9 GB to 124 GB): …"
+    text = "At 500 GB, a steward saves 97.6 GB … (bounds 71.9 GB to 124 GB): …"
     assert (
-        far(shown, "At 500 GB, a steward saves 97.9 GB per 7 d (bounds 72 GB to 0.124 TB): no", near=0.03)
+        far(text, "At 500 GB, a steward saves 97.9 GB per 7 d (bounds 72 GB to 0.124 TB): no", near=0.03)
         == []
     )
-    assert far(shown, "At 500 GB, a steward saves 110 GB per d (bounds 71.9 GB to 124 GB): no", near=0.1) == [
+    assert far(text, "At 500 GB, a steward saves 110 GB per d (bounds 71.9 GB to 124 GB): no", near=0.1) == [
         ("97.6 GB", "110 GB")
     ]
     assert far("│ lru │  500 GB │ 7 087 │", "│ lru     │ 500 GB │  7 087 │", near=0) == []
@@ -188,8 +188,8 @@ def follow(steps: list[tuple[str, list[str]]], folder: Path, env: dict[str, str]
         near = NEAR_LEARNED if LEARNED.search(command) else NEAR
         if OF_A_MODEL.search(command):
             near = math.inf
-        for line in (one for one in expected if one != "…"):
-            alike = [at for at, one in enumerate(printed) if is_like(line, one)]
+        for line in (line for line in expected if line != "…"):
+            alike = [at for at, printed_line in enumerate(printed) if is_like(line, printed_line)]
             assert alike, (command, line, screen)
             differing = {at: far(line, printed[at], near=near) for at in alike}
             at = next((at for at in alike if not differing[at]), alike[0])

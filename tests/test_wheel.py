@@ -39,7 +39,7 @@ def test_the_command_runs_from_the_wheel_and_not_from_the_checkout(tmp_path: Pat
     assert packed == {name for name in listed("conf", *ROOMS) if not name.startswith("conf/constraints/")}
     (facts,) = unpacked.glob("*.dist-info")
     brought = PathDistribution(facts).entry_points.select(group=GROUP)
-    assert {one.name: one.value for one in brought} == OURS
+    assert {variable.name: variable.value for variable in brought} == OURS
     env = {"PYTHONPATH": str(unpacked), "PATH": "/usr/bin:/bin"}
     written, words = tmp_path / "written", [sys.executable, "-P", "-c", RUN, "files", "--out"]
     subprocess.run([*words, str(written)], cwd=tmp_path, env=env, check=True, capture_output=True)

@@ -88,8 +88,8 @@ def collect(
         labels = {"port": str(port)} if service == "collect" else {"broker": without_login(settings.broker)}
         prometheus.leave_counts(metrics, service, labels, counts, console.warn)
 
-    given = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
-    site = options.load(conf, given=given)
+    values = {"COLLECT__BROKER": broker, "COLLECT__SUBSCRIBE": subscribe}
+    site = options.load(conf, values=values)
     # Without names of sites it is not known what concerns them.
     place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder

@@ -27,7 +27,7 @@ from features.common.errors import printable
 from features.common.progress import Advance, unwatched
 from features.common.units import duration_label
 from jobs.cli import layout
-from jobs.ground.text import Row, as_row, chosen, heading
+from jobs.ground.text import Row, as_row, heading, select
 
 out = Console()
 err = Console(stderr=True)
@@ -112,9 +112,9 @@ def _show_rows(rows: Sequence[dict[str, object]], title: str, columns: Sequence[
         line(f"{title}: none" if title else "none")
         return
     columns = list(columns)
-    narrowed = [chosen(row, columns or list(row)) for row in rows]
+    narrowed = [select(row, columns or list(row)) for row in rows]
     while len(columns) > FEWEST and not layout.fits(narrowed, width=out.width):
-        narrowed = [chosen(row, columns[:-1]) for row in rows]
+        narrowed = [select(row, columns[:-1]) for row in rows]
         columns.pop()
     for part in layout.table(narrowed, title=title, width=out.width):
         out.print(part, soft_wrap=isinstance(part, Text))

@@ -84,13 +84,13 @@ COMMANDS = {_named(command)[0]: command for commands in GROUPS.values() for comm
 class CommandTable(TyperGroup):
     """The commands as the help lists them; the one that is named is made when it runs, which takes time."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         listed = [
             TyperCommand(name, help=line, rich_help_panel=group)
             for group, commands in GROUPS.items()
             for name, line in map(_named, commands)
         ]
-        super().__init__(**given | {"commands": listed})
+        super().__init__(**settings | {"commands": listed})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command named first in `args`, with its options."""

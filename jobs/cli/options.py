@@ -204,15 +204,15 @@ class AskedReads:
         )
 
 
-def load(conf: Path | None, *, tables: str | None = None, given: Mapping[str, object] = {}) -> Settings:
-    """The settings of this run; `tables`: root of the tables; `given`: other values of the command line, by
+def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, object] = {}) -> Settings:
+    """The settings of this run; `tables`: root of the tables; `values`: other values of the command line, by
     names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
     """
     from jobs.ground.settings.tree import Settings
 
     more = {
         f"CACHECAST_{name}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in given.items()
+        for name, value in values.items()
         if value
     }
     settings = Settings.load(conf, tables=tables, env=os.environ | more)
@@ -248,8 +248,8 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     takes_settings = "settings" in hints
     parts = [
-        _option(name, hints[name], given.default)
-        for name, given in inspect.signature(command).parameters.items()
+        _option(name, hints[name], parameter.default)
+        for name, parameter in inspect.signature(command).parameters.items()
         if name not in folded and name != "settings"
     ]
     for kind in folded.values():

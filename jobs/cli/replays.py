@@ -30,7 +30,7 @@ BYTE_HIT_RATIOS = "0.5,0.8"
 
 def replay(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     policy: Annotated[
         str,
         typer.Option(
@@ -74,8 +74,8 @@ def replay(
 
     The accesses are those of a trace (--trace), or of days in the site's tables (--from, --to).
     """
-    accesses = asked.accesses()
-    title = f"Replay of {asked.what}"
+    accesses = reads.accesses()
+    title = f"Replay of {reads.what}"
     if caches is not None:
         if in_mlflow:
             raise InputError("--mlflow compares policies, and --caches has none; leave one of them out")
@@ -119,13 +119,13 @@ def replay(
     console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=columns)
     replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        name = asked.trace.name if asked.trace else "the site's"
-        what = {"trace": name, "from": asked.since or "", "to": asked.until or ""}
+        name = reads.trace.name if reads.trace else "the site's"
+        what = {"trace": name, "from": reads.since or "", "to": reads.until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         run_id = replay_trace.record_run(
             settings.mlflow,
             answer,
-            what=asked.what,
+            what=reads.what,
             params={**what, **how, **planned_by},
         )
         _say_run(settings, run_id)
@@ -146,7 +146,7 @@ def _replay_fleet(
 
 def curve(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     hit_ratio: Annotated[
         str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
     ] = "",
@@ -166,14 +166,14 @@ def curve(
     with console.progress("curve") as advance:
         answer = job.run(
             settings,
-            asked.accesses(),
+            reads.accesses(),
             hit_ratios=parsing.shares(hit_ratio),
             byte_hit_ratios=parsing.shares(byte_hit_ratio or ("" if hit_ratio else BYTE_HIT_RATIOS)),
             capacities=parsing.sizes(capacity),
             fractions=parsing.shares(capacity_fraction),
             on_progress=advance,
         )
-    title = f"LRU at every capacity, {asked.what}"
+    title = f"LRU at every capacity, {reads.what}"
     console.notes(answer.notes)
     console.sentences(answer.answers)
     console.show(answer, rows=answer.points, title=title, columns=text.CURVE_COLUMNS)
@@ -182,7 +182,7 @@ def curve(
 
 def evaluate(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     accesses: Annotated[
         Path | None,
         typer.Option(
@@ -214,16 +214,16 @@ def evaluate(
     """
     from jobs.loop.evaluate.replay_setup import to_evaluate
 
-    if asked.since is None:
+    if reads.since is None:
         raise InputError("earlier days train and warm the caches: give the first day that counts by --from")
-    from_s, to_s = parse_day(asked.since), parsing.day(asked.until)
+    from_s, to_s = parse_day(reads.since), parsing.day(reads.until)
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
     if not capacities:
         fractions = fractions or parsing.shares(EVALUATED)
-    elif asked.trace is None:
+    elif reads.trace is None:
         raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
-    file = asked.file()
+    file = reads.file()
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")

@@ -22,7 +22,7 @@ _MOST_DATASETS = 5
 
 def report(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
         "report.html"
     ),
@@ -37,9 +37,9 @@ def report(
     The newest replay, training, plan and push of the site; with --trace the caching study of that trace
     from --from on.
     """
-    file = asked.file()
+    file = reads.file()
     if file is None:
-        if any((capacity, capacity_fraction, watermarks, asked.only, asked.since, asked.until)):
+        if any((capacity, capacity_fraction, watermarks, reads.only, reads.since, reads.until)):
             raise InputError("options that describe a study need a trace; give --trace")
         from jobs.operator.site_report import build
 
@@ -51,7 +51,7 @@ def report(
 
     capacity_bytes = parse_bytes(capacity) if capacity else None
     fraction = parsing.share(capacity_fraction) if capacity_fraction else None
-    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(asked.since)
+    marks, since_s = parsing.watermarks(watermarks) if watermarks else None, parsing.day(reads.since)
     with console.progress("study") as advance:
         advance(0, 1, "reading")
         answer = study.write_study(
@@ -69,7 +69,7 @@ def report(
 
 def worth_it(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     capacity: Annotated[str, typer.Option(help="capacity of the cache in question, for example 200TB")],
     more: Annotated[float, typer.Option(min=1, help="more disk is so many times the capacity")] = 2,
     round_trip_ms: Annotated[
@@ -94,14 +94,14 @@ def worth_it(
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
-            asked.accesses(),
+            reads.accesses(),
             facts,
             capacity_bytes=parse_bytes(capacity),
             more=more,
             on_progress=advance,
         )
     if out is not None:
-        job.write(answer, out, what="the site's reads" if asked.trace is None else asked.trace.name)
+        job.write(answer, out, what="the site's reads" if reads.trace is None else reads.trace.name)
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)
@@ -112,7 +112,7 @@ def worth_it(
 
 def storage(
     settings: Settings,
-    asked: AskedReads,
+    reads: AskedReads,
     capacity: Annotated[
         str,
         typer.Option(help="capacities of the cache, for example 100TB,175TB; the verdict is of the first"),
@@ -153,7 +153,7 @@ def storage(
     with console.progress("storage") as advance:
         answer = job.run(
             settings,
-            asked.accesses(),
+            reads.accesses(),
             request,
             rses=rse or [],
             on_progress=advance,
@@ -245,10 +245,10 @@ def forecast(
 
     with console.progress("forecast"):
         if judged is None:
-            made = job.run(series=series, as_of=as_of, horizons=ahead, out=out)
+            answer = job.run(series=series, as_of=as_of, horizons=ahead, out=out)
         else:
             quality = job.judge(series=series, as_of=as_of, horizons=ahead, cuts=judged, out=out)
     if judged is None:
-        console.show_warning(made)
+        console.show_warning(answer)
     else:
         console.show(quality, columns=text.FORECAST_COLUMNS)

@@ -146,6 +146,6 @@ def fleet_columns(rows: Sequence[Row]) -> Sequence[str]:
     return LEVEL_COLUMNS if "under_way" in rows[0] else FLEET_COLUMNS
 
 
-def chosen(row: Row, columns: Sequence[str]) -> Row:
+def select(row: Row, columns: Sequence[str]) -> Row:
     """The named columns of a row, in that order."""
     return {key: row[key] for key in columns}

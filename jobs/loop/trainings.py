@@ -58,9 +58,9 @@ def keep_training(tables: Tables, *, region: str, until_s: int, version: str, di
         rows_by_key.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
     for where, rows in rows_by_key.items():
         others = [row for row in rows if row["model_version"] != version]
-        made = [{"model_version": version, "model_digest": digest}] if where == key else []
-        if made or len(others) < len(rows):
-            tables.replace_rows(TRAININGS, [*others, *made], where)
+        own = [{"model_version": version, "model_digest": digest}] if where == key else []
+        if own or len(others) < len(rows):
+            tables.replace_rows(TRAININGS, [*others, *own], where)
 
 
 def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:

@@ -114,8 +114,8 @@ class Plot:
         places = {capacity: k for k, capacity in enumerate(capacities)}
         points = [
             [k, *self._place(point.x, point.y), point.text, places.get(point.capacity)]  # type: ignore[arg-type]
-            for k, one in enumerate(self.series)
-            for point in one.points
+            for k, line in enumerate(self.series)
+            for point in line.points
         ]
         box, height = self.axes.bbox, self._height()
         edges = [round(float(v), 2) for v in (box.x0, height - box.y1, box.x1, height - box.y0)]

@@ -106,8 +106,8 @@ def _ranked(rows: Sequence[Row], key: str, xlabel: str, *, best: float | None) -
         if best is not None:
             plot.axes.axvline(100 * best, color=_COLOURS["bound"], linestyle=_DASHES["bound"])
             place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            said = f"bound, {percent(best, 1)}"
-            plot.axes.annotate(said, (100 * best, 1), xytext=(0, 3), ha="right", va="bottom", **place)
+            label = f"bound, {percent(best, 1)}"
+            plot.axes.annotate(label, (100 * best, 1), xytext=(0, 3), ha="right", va="bottom", **place)
         return plot
 
 
@@ -120,12 +120,12 @@ def _bar_style(policy: str) -> tuple[str, str]:
 
 def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Point:
     size, share = row["capacity_bytes"], row["capacity_fraction"]
-    said = (
+    ratio = (
         f"{key.removeprefix('clairvoyant_').removeprefix('bound_').replace('_', ' ')} {percent(row[key], 1)}"
     )
     where = f"at {format_bytes(size)} ({percent(share, 1)} of the bytes read)"
     x = size if capacity == "capacity_bytes" else share * 100
-    return Point(x, row[key] * 100, f"{said} {where}", size)
+    return Point(x, row[key] * 100, f"{ratio} {where}", size)
 
 
 def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
@@ -164,8 +164,8 @@ def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot
 
 def _gap_point(row: Row, at: float, capacity: str) -> Point:
     gap, low, high = (row[f"byte_gap_closed{end}"] for end in ("", "_lower", "_upper"))
-    said = f"{percent(gap, 1)} of the gap ({bounds(low, high, 1)}) at {at_size([row], capacity)}"
-    return Point(at, 100 * gap, said, row[capacity])
+    label = f"{percent(gap, 1)} of the gap ({bounds(low, high, 1)}) at {at_size([row], capacity)}"
+    return Point(at, 100 * gap, label, row[capacity])
 
 
 def _whiskers(row: Row) -> tuple[float, float]:
@@ -235,8 +235,8 @@ def fill_level(
 
 def _fill_point(at: dt.datetime, used_bytes: int, capacity_bytes: int) -> Point:
     share = used_bytes / capacity_bytes
-    said = f"{percent(share, 1)} full ({format_bytes(used_bytes)}) at {at:%Y-%m-%d %H:%M} UTC"
-    return Point(at, 100 * share, said)
+    label = f"{percent(share, 1)} full ({format_bytes(used_bytes)}) at {at:%Y-%m-%d %H:%M} UTC"
+    return Point(at, 100 * share, label)
 
 
 def hits_and_misses_over_time(
@@ -251,7 +251,7 @@ def hits_and_misses_over_time(
         axes, label_of = plot.axes, day_label if step_s == DAY_S else as_of_label
         edges = as_times(np.append(start_s, start_s[-1] + step_s))
         middle, labels = as_times(start_s + step_s // 2), list(map(label_of, start_s.tolist()))
-        said = format_bytes if unit == "bytes" else lambda amount: f"{count(amount)} {unit}"
+        text = format_bytes if unit == "bytes" else lambda amount: f"{count(amount)} {unit}"
         steps: dict[str, tuple[_Amounts, Any]] = {
             "hits": (hits, {"fill": True, "color": LIGHT}),
             "misses": (misses, {"color": "#111111", "linestyle": (0, (1, 1))}),
@@ -261,14 +261,14 @@ def hits_and_misses_over_time(
             "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
         }
         for label, (amounts, look) in steps.items():
-            labels_of = [f"{said(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
+            labels_of = [f"{text(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
             plot.add(
                 label, axes.stairs(amounts, edges, **look), map(Point, middle, amounts.tolist(), labels_of)
             )
         for label, (amounts, look) in means.items() if step_s == DAY_S else ():
             mean = running_mean(amounts)
             (line,) = axes.plot(middle, mean, linewidth=2, **look)
-            labels_of = [f"{said(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
+            labels_of = [f"{text(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
             plot.add(label, line, map(Point, middle, mean.tolist(), labels_of))
         axes.yaxis.set_major_formatter(BYTES_AXIS if unit == "bytes" else COUNTS_AXIS)
         axes.set(ylabel=f"{unit} per {'day' if step_s == DAY_S else 'hour'}", ylim=(0, None))
@@ -297,8 +297,8 @@ def calibration(bins: Sequence[Row]) -> Plot:
 
 
 def _calibration_point(row: Row) -> Point:
-    said, was = row["predicted"], row["observed"]
-    return Point(100 * said, 100 * was, f"predicted {percent(said, 1)}, {percent(was, 1)} were read")
+    chance, read = row["predicted"], row["observed"]
+    return Point(100 * chance, 100 * read, f"predicted {percent(chance, 1)}, {percent(read, 1)} were read")
 
 
 def _present(rows: Sequence[Row]) -> list[str]:
@@ -332,8 +332,8 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
         at = [dt.datetime.fromisoformat(str(row["day"])) for row in days]
         saved = [row["saved_wan_bytes"] for row in days]
         bars = plot.axes.bar(at, saved, width=0.8, color="#0b6e99")  # type: ignore[arg-type]
-        said = [f"{format_bytes(row['saved_wan_bytes'])} saved on {row['day']}" for row in days]
-        plot.add("", bars, map(Point, at, saved, said))
+        labels = [f"{format_bytes(row['saved_wan_bytes'])} saved on {row['day']}" for row in days]
+        plot.add("", bars, map(Point, at, saved, labels))
         plot.axes.axhline(0, color="#111111", linewidth=0.8)
         plot.axes.yaxis.set_major_formatter(BYTES_AXIS)
         plot.axes.set(ylabel="WAN saved per day")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common import files
-from jobs.ground.text import Row, chosen
+from jobs.ground.text import Row, select
 
 if TYPE_CHECKING:
     from jobs.pages.drawing import Plot
@@ -71,7 +71,7 @@ def _telling(rows: Sequence[Row]) -> list[Row]:
     """`rows` without columns of which nothing is known, and of prefetches if there are none."""
     nothing = {key: (None, 0) if key in _OF_PREFETCHES else (None,) for key in (rows[0] if rows else ())}
     keys = [key for key, empty in nothing.items() if any(row[key] not in empty for row in rows)]
-    return [chosen(row, keys) for row in rows]
+    return [select(row, keys) for row in rows]
 
 
 def _html(content: Page, plot: Plot) -> str:

@@ -230,30 +230,30 @@ def _fields(block: str) -> Mapping[str, str]:
 def _tree(fields: Mapping[str, str]) -> Forest:
     """One tree; every split has a plane of its own."""
     values = _floats(fields["leaf_value"])
-    asked = _asked(fields)
+    conditions = _asked(fields)
     place, first, stop = _leaves(fields, values.size)
     n_parts = -(-values.size // PART)
     leaf = np.zeros((n_parts, PART))
     leaf[n_parts - 1 - place // PART, place % PART] = values
     below = [_bits(first - PART * part, stop - PART * part) for part in reversed(range(n_parts))]
-    is_set = asked.rule == CATEGORY
+    is_set = conditions.rule == CATEGORY
     splits = [np.flatnonzero(bits) for bits in below]
     splits = [np.concatenate([part[~is_set[part]], part[is_set[part]]]) for part in splits]
     first_split = np.cumsum([0, *(part.size for part in splits)], dtype=np.int32)
     order = np.concatenate(splits)
     return Forest(
-        column=asked.column,
-        rule=asked.rule,
+        column=conditions.column,
+        rule=conditions.rule,
         first_part=np.array([0, n_parts], np.int32),
         first_split=first_split,
         first_set=first_split[1:] - np.array([is_set[part].sum() for part in splits], np.int32),
         leaf=leaf,
         plane=order.astype(np.int32),
-        threshold=asked.threshold[order],
+        threshold=conditions.threshold[order],
         right=~np.concatenate([bits[part] for bits, part in zip(below, splits, strict=True)]),
-        first_word=asked.first_word[order],
-        n_words=asked.n_words[order],
-        words=asked.words,
+        first_word=conditions.first_word[order],
+        n_words=conditions.n_words[order],
+        words=conditions.words,
     )
 
 

@@ -158,9 +158,9 @@ def ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> FloatArra
     stop = trace.first_at(int(to_s))
     if not stop:
         raise InputError("there is no access to learn from before the days that count; count from later")
-    seen, first_back = np.unique(trace.item[:stop][::-1], return_index=True)
+    read, first_back = np.unique(trace.item[:stop][::-1], return_index=True)
     order = np.argsort(first_back)
-    held = np.cumsum(trace.size_bytes[seen[order]])
+    held = np.cumsum(trace.size_bytes[read[order]])
     last = np.minimum(np.searchsorted(held, capacities, side="right"), order.size - 1)
     ages: FloatArray = np.maximum(HOUR_S, to_s - trace.time_s[stop - 1 - first_back[order[last]]])
     return ages

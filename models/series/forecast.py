@@ -136,10 +136,10 @@ def forecast(series: Series, horizons: Sequence[int]) -> list[HorizonForecast]:
     present = past.present()
     results: list[HorizonForecast] = []
     for n_units in horizons:
-        made = None if scorer is None else _learned(past, present, scorer, n_units)
-        if made is None:
-            made = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
-        results.append(_at_least_shorter(results[-1] if results else None, made))
+        result = None if scorer is None else _learned(past, present, scorer, n_units)
+        if result is None:
+            result = _extended(results[-1], n_units) if results else rate_forecast(series, n_units)
+        results.append(_at_least_shorter(results[-1] if results else None, result))
     return results
 
 
@@ -270,19 +270,19 @@ def _judged(past: Series, result: HorizonForecast, reads: FloatArray) -> CutQual
     labels = (reads > 0).astype(np.float64)
     last = np.full(len(past.names), -1)
     np.maximum.at(last, past.code, past.unit)
-    made, recency = quality(labels, probability), ranking_quality(labels, last)
+    learned, recency = quality(labels, probability), ranking_quality(labels, last)
     return CutQuality(
         cut=past.now,
         horizon=n_units,
         reads=float(reads.sum()),
-        auc=made.auc,
+        auc=learned.auc,
         recency_auc=recency.auc,
-        average_precision=made.average_precision,
+        average_precision=learned.average_precision,
         recency_average_precision=recency.average_precision,
-        log_loss=made.log_loss,
-        calibration_error=made.calibration_error,
+        log_loss=learned.log_loss,
+        calibration_error=learned.calibration_error,
         mean_probability=float(probability.mean()),
-        positive_share=made.positive_share,
+        positive_share=learned.positive_share,
         **_errors_of_counts(past, result, reads),
     )
 

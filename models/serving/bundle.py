@@ -146,9 +146,9 @@ class Bundle:
                 "does not make; train again"
             )
         if not {model.horizon_s for model in self.models} & set(spec.horizons_s):
-            asked = ", ".join(map(duration_label, spec.horizons_s))
+            horizons = ", ".join(map(duration_label, spec.horizons_s))
             raise ModelError(
-                f"the models of region {region!r} cover none of the horizons {asked}; "
+                f"the models of region {region!r} cover none of the horizons {horizons}; "
                 f"they have {', '.join(model.within for model in self.models) or 'none'}; train again"
             )
 
@@ -157,10 +157,10 @@ class Bundle:
 
         ModelError if they have seen anything later; StaleInputError if they are older than `max_age_s`.
         """
-        seen = max(model.trained_until_s for model in self.models)
-        if seen > as_of_s:
+        to_s = max(model.trained_until_s for model in self.models)
+        if to_s > as_of_s:
             raise ModelError(
-                f"the models of region {self.region!r} were trained on data until {as_of_label(seen)}, after "
+                f"the models of region {self.region!r} were trained on data until {as_of_label(to_s)}, after "
                 f"{as_of_label(as_of_s)}: their predictions there would know the future; predict later "
                 "as_ofs, or train on earlier ones"
             )
@@ -301,8 +301,8 @@ class RegionModels:
     def table(self, rows: pa.Table, each: Each = map) -> pa.Table:
         """The predictions for rows of the features table; `each`: maps over batches, perhaps in threads."""
         batches = rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)
-        made = each(lambda batch: list(self.predictions(batch)), filter(len, batches))
-        return pa.Table.from_batches(itertools.chain.from_iterable(made), PREDICTION_SCHEMA)
+        parts = each(lambda batch: list(self.predictions(batch)), filter(len, batches))
+        return pa.Table.from_batches(itertools.chain.from_iterable(parts), PREDICTION_SCHEMA)
 
     def predictions(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Per horizon one prediction per row of the features table, with its partition columns."""
@@ -311,12 +311,12 @@ class RegionModels:
         shared["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
         shared["model_digest"] = pa.repeat(pa.scalar(self.digest, pa.string()), rows.num_rows)
         for model, probability, expected in self.probabilities(self.matrix(rows)):
-            made = {
+            own = {
                 "horizon_s": pa.repeat(pa.scalar(model.horizon_s, pa.int64()), rows.num_rows),
                 "probability": pa.array(probability),
                 "expected_accesses": pa.array(expected),
             }
-            columns = {**shared, **made}
+            columns = {**shared, **own}
             yield pa.RecordBatch.from_arrays(
                 [columns[name] for name in PREDICTION_SCHEMA.names], schema=PREDICTION_SCHEMA
             )

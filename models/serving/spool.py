@@ -297,7 +297,7 @@ def _register(place: Place, training: Training, run_id: str, model_id: str) -> s
     if not client.search_registered_models(f"name = '{name}'"):
         client.create_registered_model(name)
     tags = {ID_TAG: training.id, MODEL_TAG: model_id, UNTIL_TAG: training.run.params["until"], **_UNJUDGED}
-    made = client.create_model_version(
+    created = client.create_model_version(
         name,
         f"models:/{model_id}",
         run_id,
@@ -305,8 +305,8 @@ def _register(place: Place, training: Training, run_id: str, model_id: str) -> s
         description=(training.folder / CARD_FOLDER / CARD_FILE).read_text(),
         model_id=model_id,
     )
-    version = version_name(name, made.version)
-    registered = json.dumps([{"name": name, "version": made.version}])
+    version = version_name(name, created.version)
+    registered = json.dumps([{"name": name, "version": created.version}])
     client.set_logged_model_tags(model_id, {_VERSIONS: registered})
     return version
 

@@ -161,8 +161,8 @@ class Plans:
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
         with self._database.writing() as connection:
             advisory_lock(connection, recorder(cache))
-            asked = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
-            cancelled = plans.c.as_of_s.in_(connection.scalars(asked).all())
+            moments = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
+            cancelled = plans.c.as_of_s.in_(connection.scalars(moments).all())
             change = sa.update(plans).where(plans.c.cache == cache, cancelled)
             connection.execute(change.values(state=CANCELLED, is_settled=False))
         given_up = {"state": ItemState.CANCELLED, "updated_at_s": now_s}

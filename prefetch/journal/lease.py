@@ -258,9 +258,9 @@ class LeasedItems:
 
         Files of the sources `but` are left out, and failed items for `retry_after_s` seconds per try.
         """
-        asked = self._asked(action, now_s, but, retry_after_s) | {"n_items": n_items}
+        parameters = self._asked(action, now_s, but, retry_after_s) | {"n_items": n_items}
         with self._lease.writing() as connection:
-            rows = connection.execute(_NEXT, asked).mappings().all()
+            rows = connection.execute(_NEXT, parameters).mappings().all()
             if rows:
                 connection.execute(_BEGIN, {"ids": [row["item_id"] for row in rows]})
         return [item_of(row, row["attempts"] + 1) for row in rows]

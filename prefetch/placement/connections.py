@@ -225,8 +225,8 @@ class Secured(SSLProtocol):
 def connections(gate: Gate, context: ssl.SSLContext | None) -> Callable[..., asyncio.BaseProtocol]:
     """What uvicorn makes of each connection that it accepts, given its own words."""
 
-    def made(**uvicorns: Any) -> asyncio.BaseProtocol:
+    def protocol(**uvicorns: Any) -> asyncio.BaseProtocol:
         connection = HttpConnection(gate=gate, **uvicorns)
         return connection if context is None else Secured(gate, context, connection)
 
-    return made
+    return protocol

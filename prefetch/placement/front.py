@@ -247,13 +247,13 @@ class ServiceMetrics:
 
     def _servers(self) -> Iterator[Metric]:
         known = GaugeMetricFamily("cachecast_placement_server_alive", "1: alive", labels=["site", "id"])
-        seen = GaugeMetricFamily(
+        last_seen = GaugeMetricFamily(
             "cachecast_placement_server_seen_seconds", "last heartbeat, since 1970", labels=["site", "id"]
         )
         for server, is_alive in self._service.servers():
             known.add_metric([server.site, server.id], float(is_alive))
-            seen.add_metric([server.site, server.id], server.seen_at_s)
-        yield from (known, seen)
+            last_seen.add_metric([server.site, server.id], server.seen_at_s)
+        yield from (known, last_seen)
 
 
 def _counters(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
@@ -264,7 +264,7 @@ def _counters(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
 
 
 def registry(metrics: ServiceMetrics) -> CollectorRegistry:
-    made = CollectorRegistry()
-    made.register(metrics)
-    ProcessCollector(registry=made)
-    return made
+    collectors = CollectorRegistry()
+    collectors.register(metrics)
+    ProcessCollector(registry=collectors)
+    return collectors

@@ -100,9 +100,9 @@ def member(members: Members, cache: str, *, site: str | None, address: str | Non
         raise InputError(
             f"no cache server is called {cache!r} here; add an XCache of this name to the settings, restart"
         )
-    for name, said, meant in (("site", site, known.site), ("address", address, known.address)):
-        if said is not None and said != meant:
-            raise InputError(f"{name} of {cache} is {meant} by configuration, and {said} by its heartbeat")
+    for name, stated, ours in (("site", site, known.site), ("address", address, known.address)):
+        if stated is not None and stated != ours:
+            raise InputError(f"{name} of {cache} is {ours} by configuration, and {stated} by its heartbeat")
     return known
 
 

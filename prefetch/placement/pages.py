@@ -111,7 +111,7 @@ class PageMaker(Protocol):
     caches: Collection[str]
     style: bytes
 
-    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
+    def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         """A page as HTML, with the heartbeats `heard` by cache. Takes seconds. Raises ServiceError."""
         ...
 
@@ -151,38 +151,38 @@ class OperatorPages:
     async def style(self) -> Response:
         return Response(self._source.style, media_type="text/css", headers=_HEADERS)
 
-    async def _answer(self, asked: PageRequest) -> HTMLResponse:
+    async def _answer(self, request: PageRequest) -> HTMLResponse:
         try:
-            return HTMLResponse(await self._page(asked), headers=_HEADERS)
+            return HTMLResponse(await self._page(request), headers=_HEADERS)
         except ServiceError as error:
             return HTMLResponse(
-                self._without_answer(asked, str(error)), 503, {**_HEADERS, "retry-after": "10"}
+                self._without_answer(request, str(error)), 503, {**_HEADERS, "retry-after": "10"}
             )
 
-    async def _page(self, asked: PageRequest) -> bytes:
-        if (content := self._fresh(asked)) is not None:
+    async def _page(self, request: PageRequest) -> bytes:
+        if (content := self._fresh(request)) is not None:
             return content
         async with self._one_at_a_time:
-            if (content := self._fresh(asked)) is not None:
+            if (content := self._fresh(request)) is not None:
                 return content
             heard = {
                 server.id: LastHeartbeat(server.seen_at_s, alive) for server, alive in self._service.servers()
             }
-            content = await asyncio.to_thread(self._source.page, asked, heard)
+            content = await asyncio.to_thread(self._source.page, request, heard)
             self._last_s = self._service.now_s()
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[asked] = content, time.monotonic()
+            self._kept[request] = content, time.monotonic()
             return content
 
-    def _fresh(self, asked: PageRequest) -> bytes | None:
-        content, made_s = self._kept.get(asked, (None, 0.0))
+    def _fresh(self, request: PageRequest) -> bytes | None:
+        content, made_s = self._kept.get(request, (None, 0.0))
         return content if time.monotonic() - made_s < KEPT_S else None
 
-    def _without_answer(self, asked: PageRequest, why: str) -> str:
+    def _without_answer(self, request: PageRequest, why: str) -> str:
         since_s = self._began_s if self._last_s is None else self._last_s
         since = f"{as_of_label(int(since_s))}, {roughly(int(self._service.now_s() - since_s))} ago"
-        up = "../../" if asked.cache else ""
+        up = "../../" if request.cache else ""
         last = (
             "No page was made since the service started" if self._last_s is None else "The last page was made"
         )

@@ -99,16 +99,16 @@ class Service:
         alive = {site: frozenset(self._fleet.alive(site)) for site in self._fleet.live_sites()}
         clusters = {site: self.options.clusters.get(site, self.options.cluster) for site in alive}
 
-        def ranked(asked: ScoreAsked) -> Score:
-            inputs = [file if isinstance(file, Input) else Input(did=file) for file in asked.inputs]
+        def ranked(job: ScoreAsked) -> Score:
+            inputs = [file if isinstance(file, Input) else Input(did=file) for file in job.inputs]
             return score(
                 snapshot,
                 [file.did for file in inputs],
                 [file.size_bytes for file in inputs],
                 alive=alive,
                 clusters=clusters,
-                waited_s=asked.waited_s,
-                max_wait_s=allowed if asked.max_wait_s is None else min(allowed, asked.max_wait_s),
+                waited_s=job.waited_s,
+                max_wait_s=allowed if job.max_wait_s is None else min(allowed, job.max_wait_s),
             )
 
         return ranked
@@ -149,11 +149,11 @@ class Service:
         At a site that no refresh names it serves at once, elsewhere after the refresh that does.
         """
         others = [other for other in self._fleet.known() if other.key != (known.site, node)]
-        taken = [
+        addresses = [
             *(other.address for other in others),
             *(other.address for other in self.options.members.values()),
         ]
-        if host_and_port(known.address) in map(host_and_port, taken):
+        if host_and_port(known.address) in map(host_and_port, addresses):
             raise InputError(f"another cache has the address {known.address}")
         if sum(other.site == known.site for other in others) >= MOST_NODES:
             raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")

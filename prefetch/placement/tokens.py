@@ -173,9 +173,9 @@ class Tokens:
     def owner(self, authorization: str | None) -> str | None:
         """Whose token this `Authorization` header shows: a cache, a federation, `OPERATORS`, or nobody."""
         scheme, _, token = (authorization or "").partition(" ")
-        given = _digest(token.strip())
+        hashed = _digest(token.strip())
         # Every digest is compared, so that the time does not say which one came near.
-        owners = [owner for digest, owner in self._owners.items() if hmac.compare_digest(given, digest)]
+        owners = [owner for digest, owner in self._owners.items() if hmac.compare_digest(hashed, digest)]
         if scheme.lower() != "bearer":
             return None
         return owners[0] if owners else self._signed.owner(token.strip())

@@ -46,10 +46,10 @@ class SourceState:
 class SourceHealth:
     """The recent tries of each source."""
 
-    def __init__(self, limits: SourceLimits, seen: Iterable[Try]) -> None:
+    def __init__(self, limits: SourceLimits, fetches: Iterable[Try]) -> None:
         self._limits = limits
         self._seen = collections.defaultdict[str, _Seen](_Seen)
-        for fetch in seen:
+        for fetch in fetches:
             self.note(fetch)
 
     def note(self, fetch: Try) -> None:
@@ -69,11 +69,11 @@ class SourceHealth:
         return source in self._seen and self._state(source, now_s).left_alone
 
     def _state(self, source: str, now_s: float) -> SourceState:
-        seen = self._seen[source]
-        seen.forget(now_s - self._limits.reconsider_s)
-        n_tries = len(seen.tries)
-        bad = n_tries >= FEW and seen.n_failed > self._limits.failures * n_tries
-        return SourceState(source, n_tries, seen.n_failed, seen.wasted_s, bad)
+        recent = self._seen[source]
+        recent.forget(now_s - self._limits.reconsider_s)
+        n_tries = len(recent.tries)
+        bad = n_tries >= FEW and recent.n_failed > self._limits.failures * n_tries
+        return SourceState(source, n_tries, recent.n_failed, recent.wasted_s, bad)
 
 
 @dataclasses.dataclass

@@ -286,9 +286,9 @@ def ask(
 def _ask(
     session: Session, what: str, page: Sequence[Did], question: Question, form: Form
 ) -> tuple[list[Row], list[Did]]:
-    asked = [did._asdict() for did in page]
+    names = [did._asdict() for did in page]
     try:
-        return session.ask(what, lambda client: question(client, asked), form=form), []
+        return session.ask(what, lambda client: question(client, names), form=form), []
     except NamesRefused:
         if len(page) == 1:
             return [], [*page]
@@ -299,7 +299,7 @@ def _ask(
 
 def metadata(session: Session, dids: Iterable[Did], form: Form = DID) -> tuple[list[Row], list[Did]]:
     """Metadata of those `dids` that the server knows, and those that it refuses as names. See `ask`."""
-    return ask(session, "metadata", dids, lambda client, asked: client.get_metadata_bulk(asked), form)
+    return ask(session, "metadata", dids, lambda client, names: client.get_metadata_bulk(names), form)
 
 
 def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[tuple[Did, list[str]]]:
@@ -309,7 +309,7 @@ def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[
         "replicas",
         dids,
         # The default sort makes the server download a geographic database.
-        lambda client, asked: client.list_replicas(asked, sort="random", rse_expression=rses or None),
+        lambda client, names: client.list_replicas(names, sort="random", rse_expression=rses or None),
         DID | {"states": (dict,)},
     )
     for row in rows:

@@ -242,24 +242,24 @@ class XCacheTarget:
                 if self.server_holds(name) and self.confirm(name).held is None:
                     self.confirm_absent(name)
 
-    def check_listed(self, listed: Sequence[str], taken: str) -> None:
-        """Ask the server for files of an inventory that its host took at a time, in words, `taken`.
+    def check_listed(self, listed: Sequence[str], moment: str) -> None:
+        """Ask the server for files of an inventory that its host took at `moment`, in words.
 
         Raises TargetUnavailable unless it answers, and holds two thirds of `listed`; PushRejected if it
         denies a look.
         """
-        self._require_answer(f"its inventory of {taken} is still true")
+        self._require_answer(f"its inventory of {moment} is still true")
         try:
             gone = [name for name in listed if not self.server_holds(name)]
         except PushRejected as error:
             raise PushRejected(
-                f"{error}: nothing tells whether its inventory of {taken} is still true; give cache "
+                f"{error}: nothing tells whether its inventory of {moment} is still true; give cache "
                 f"{self.name!r} a `proxy` or `token` that may read"
             ) from None
         if 3 * len(gone) > len(listed):
             raise TargetUnavailable(
                 f"cache {self.name!r} does not hold {len(gone)} of {len(listed)} files of its inventory of "
-                f"{taken}, {gone[0]} among them: run `cachecast scan --cache {self.name}` on its host "
+                f"{moment}, {gone[0]} among them: run `cachecast scan --cache {self.name}` on its host "
                 "again, over its own oss.localroot"
             )
 

@@ -269,8 +269,8 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _number(record: Mapping[str, Any]) -> int:
-    said = json.dumps(record, sort_keys=True).encode()
-    return int.from_bytes(hashlib.sha256(said).digest()[:8]) % _NUMBERS
+    text = json.dumps(record, sort_keys=True).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8]) % _NUMBERS
 
 
 def _remotes(value: object) -> object:

@@ -40,9 +40,9 @@ class Redirector:
         online = locations(self._connections.url(), ALL_NODES)
         nodes = self._known(online)
         if not nodes:
-            seen = ", ".join(online[:3]) or "none"
+            named = ", ".join(online[:3]) or "none"
             raise TargetUnavailable(
-                f"redirector {self._url} names no configured node (it names {bounded(seen, 200)}): connect "
+                f"redirector {self._url} names no configured node (it names {bounded(named, 200)}): connect "
                 "their cmsd to it, or set their `address` to what it names"
             )
         return nodes

@@ -60,14 +60,14 @@ class ServerVersion:
         return self.numbers > since or (self.numbers == since and not self.is_candidate)
 
     def described(self) -> str:
-        said = [
+        traits = [
             "removes open files when asked to evict" if self.removes_open_files else "keeps open files",
             f"a push is confirmed by {'stat' if self.stat_tells_whole else 'cinfo or the g-stream'}",
             f"the g-stream {'tells' if self.reports_written else 'does not tell'} what was fetched",
             "purges at its start" if self.purges_at_start else "purges from a minute after its start",
         ]
         unknown = "" if self.numbers else "; treated as the oldest"
-        return f"XRootD {self}{unknown}: {', '.join(said)}"
+        return f"XRootD {self}{unknown}: {', '.join(traits)}"
 
     @property
     def stat_tells_whole(self) -> bool:

@@ -103,9 +103,9 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Bags:
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "PYTHONWARNINGS": "ignore",
     }
-    command, asked = [sys.executable, "-c", LOAD, str(ROOT / "dags")], json.dumps(list(SITES.values()))
+    command, sites = [sys.executable, "-c", LOAD, str(ROOT / "dags")], json.dumps(list(SITES.values()))
     answer = subprocess.run(
-        command, input=asked, capture_output=True, text=True, env=env, timeout=300, check=False
+        command, input=sites, capture_output=True, text=True, env=env, timeout=300, check=False
     )
     loaded = [json.loads(line[3:]) for line in answer.stdout.splitlines() if line.startswith("BAG")]
     assert len(loaded) == len(SITES), f"Airflow could not load the DAGs: {answer.stderr[-2000:]}"
@@ -137,15 +137,15 @@ def test_every_dag_loads_without_a_network_and_is_its_own_runbook(bag: dict[str,
 
 
 def test_every_step_is_a_command_with_options_it_has(bag: dict[str, Any]) -> None:
-    seen = set()
+    dag_ids = set()
     for task, words in steps(bag):
-        name, given = called(words)
-        assert required(name) <= given <= options(name)
+        name, option_names = called(words)
+        assert required(name) <= option_names <= options(name)
         assert task["retries"] >= 1
         assert task["backoff"] > 1
         assert task["alerts"]
-        seen.add(name)
-    assert seen >= {
+        dag_ids.add(name)
+    assert dag_ids >= {
         *("pull", "features", "train", "evaluate", "promote", "predict", "plan", "push run", "rucio sync"),
         *("due", "arrivals", "place", "outcomes", "curve", "report", "caches", "queue", "rucio check"),
     }

@@ -77,8 +77,8 @@ def test_schedules_come_from_the_sites_settings(tmp_path: Any) -> None:
     site = scheduling({"CACHECAST_CONF": str(tmp_path), "CACHECAST_AIRFLOW__TRAIN": "0 1 * * *"})
     assert (site.cycle_s, site.airflow.retries, site.airflow.train) == (1800, 7, "0 1 * * *")
     queues = '{ condor = { input = "/q.json" } }'
-    (asked,) = scheduling({"CACHECAST_AIRFLOW__QUEUES": queues}).airflow.queues.values()
-    assert (asked.input, asked.site) == ("/q.json", "")
+    (site_queue,) = scheduling({"CACHECAST_AIRFLOW__QUEUES": queues}).airflow.queues.values()
+    assert (site_queue.input, site_queue.site) == ("/q.json", "")
     for wrong in ('{ "../condor" = { input = "/q.json" } }', "{ condor = { site = 'EDGE' } }"):
         with pytest.raises(ConfigError, match="queues"):
             scheduling({"CACHECAST_AIRFLOW__QUEUES": wrong})
@@ -123,9 +123,9 @@ def test_a_wait_is_for_the_newest_hour_that_has_ended(at: str, day: str, hour: s
 
 @pytest.fixture
 def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
-    with Webhook() as made:
-        monkeypatch.setenv("CACHECAST_AIRFLOW__WEBHOOK", made.url)
-        yield made
+    with Webhook() as server:
+        monkeypatch.setenv("CACHECAST_AIRFLOW__WEBHOOK", server.url)
+        yield server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,9 +157,9 @@ class Variables(dict[str, str]):
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch: pytest.MonkeyPatch) -> Variables:
-    made = Variables()
-    monkeypatch.setattr(alarms, "Variable", made)
-    return made
+    held_variables = Variables()
+    monkeypatch.setattr(alarms, "Variable", held_variables)
+    return held_variables
 
 
 CONTEXT = {
@@ -225,7 +225,7 @@ def test_a_cause_is_told_once_and_when_it_is_good_again(webhook: Webhook, variab
     alarms.task_succeeded(other)
     asyncio.run(alarms.deadline_missed(late))
     alarms.run_succeeded({"dag_run": Run()})
-    assert [one["state"] for one in webhook.messages[3:]] == ["good again", "firing", "good again"]
+    assert [message["state"] for message in webhook.messages[3:]] == ["good again", "firing", "good again"]
     assert not variables
 
 
@@ -247,7 +247,7 @@ def test_a_missed_deadline_is_hidden_by_no_older_failure_and_no_source_that_fell
     alarms.task_failed(CONTEXT | {"ti": gone, "dag_run": Run("2026-02-28T04:00:00Z")})
     late = missed("2026-03-01T04:00:00Z")
     asyncio.run(alarms.deadline_missed(late))
-    assert [one["event"] for one in webhook.messages][1:] == ["task failed", "deadline missed"]
+    assert [message["event"] for message in webhook.messages][1:] == ["task failed", "deadline missed"]
     alarms.run_succeeded({"dag_run": Run()})
     alarms.task_failed(CONTEXT | {"ti": gone})
     asyncio.run(alarms.deadline_missed(late))
@@ -297,11 +297,11 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: bytes
 ) -> None:
     monkeypatch.setattr(alarms, "_TIMEOUT_S", 1)
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     class Answer(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            asked.append(self.rfile.readline())
+            requests.append(self.rfile.readline())
             self.wfile.write(
                 answer.replace(b"URL", f"http://127.0.0.1:{server.server_address[1]}/in".encode())
             )
@@ -317,15 +317,15 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
         assert time.monotonic() - began_s < 5
         ended.set()
         server.shutdown()
-    assert asked == [b"POST /out HTTP/1.1\r\n"]
+    assert requests == [b"POST /out HTTP/1.1\r\n"]
     assert "cannot report to the webhook: task failed" in caplog.text
 
 
 def test_without_a_webhook_nobody_is_told(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*asked: object, **options: object) -> None:
-        pytest.fail(f"asks for {asked}")
+    def refuse(*arguments: object, **options: object) -> None:
+        pytest.fail(f"asks for {arguments}")
 
     monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
@@ -369,9 +369,9 @@ def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
 
 @pytest.mark.parametrize("path", ["", "/x/{month}/y", "/x/{{ day }}"])
 def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
-    given = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
+    env = {"CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/" }'}
     with pytest.raises(ConfigError, match="wait: that of rucio_traces must be a path"):
-        scheduling(given | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
+        scheduling(env | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
     with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
         scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
 

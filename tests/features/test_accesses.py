@@ -36,8 +36,8 @@ ROWS = [
 def test_rows_of_the_demand_source_count(sources: dict[str, str]) -> None:
     def counts(row: tuple[str | None, str | None, str]) -> bool:
         cache, site, source = row
-        wanted = sources.get(cache or "", sources.get(site or "", sources.get("*")))
-        return wanted in (None, source)
+        from_source = sources.get(cache or "", sources.get(site or "", sources.get("*")))
+        return from_source in (None, source)
 
     columns = dict(zip(("cache", "site", "source"), map(list, zip(*ROWS, strict=True)), strict=True))
     rows = demand(pa.table(columns), sources).to_pylist()
@@ -115,9 +115,9 @@ def test_labels_equal_plain_loops(seed: int) -> None:
     reads = labels.Reads(accesses.select(list(labels.COLUMNS)), until_s=until_s)
     for k in (-30, 0, 1, 7, 14, 15, 16, 500):
         as_of_s = worlds.start + k * spec.cycle_s
-        found = reads.labels(pa.array(dids), as_of_s, spec)
-        assert found.column_names == spec.labels_table.column_names
-        assert {row.pop("did"): row for row in found.to_pylist()} == {
+        table = reads.labels(pa.array(dids), as_of_s, spec)
+        assert table.column_names == spec.labels_table.column_names
+        assert {row.pop("did"): row for row in table.to_pylist()} == {
             did: expected(worlds, did, as_of_s, until_s) for did in dids
         }
 

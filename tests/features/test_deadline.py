@@ -94,5 +94,5 @@ def test_others_are_as_ever_and_connections_are_kept(url: str) -> None:
     with session:
         for _ in range(3):
             assert session.get(f"{url}/good", timeout=TIMEOUT_S).content == b"good"
-    assert [asked for asked, _ in Handler.asked] == ["identity"] * 3
+    assert [encoding for encoding, _ in Handler.asked] == ["identity"] * 3
     assert len({port for _, port in Handler.asked}) == 1

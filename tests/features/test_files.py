@@ -53,9 +53,9 @@ def test_nothing_but_plain_files_is_opened_below_what_was_given(drop: Path, secr
         "folder": "a folder",
         "socket": "a socket",
     }.items():
-        with pytest.raises(NotPlainError, match=f"{name} is {kind}") as told:
+        with pytest.raises(NotPlainError, match=f"{name} is {kind}") as caught:
             content(InputFile(drop, name))
-        assert told.value.kind == kind
+        assert caught.value.kind == kind
     with pytest.raises(NotPlainError, match="a device"):
         content(Path("/dev/zero"))
     listener.close()

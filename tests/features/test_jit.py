@@ -74,17 +74,17 @@ def begin(tmp_path: Path) -> Begin:
 
 
 def compiled(begun: subprocess.Popen[str]) -> int:
-    said, _ = begun.communicate(timeout=100)
+    printed, _ = begun.communicate(timeout=100)
     assert begun.returncode == 0
-    return int(said)
+    return int(printed)
 
 
 def test_of_processes_that_begin_together_one_compiles(begin: Begin) -> None:
     together = [begin() for _ in range(3)]
-    for one in together:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
+    for process in together:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
     assert sorted(map(compiled, together)) == [0, 0, 2]
 
 
@@ -151,11 +151,11 @@ def test_where_the_disk_is_full_a_kernel_is_compiled_all_the_same(
 
 def test_a_kernel_is_compiled_anew_when_one_of_another_module_changes(tmp_path: Path) -> None:
     (tmp_path / "caller.py").write_text(CALLER)
-    said = []
+    printed = []
     for text in ("WEIGHT = 1", "WEIGHT = 10", "WEIGHT = 1"):
         (tmp_path / "callee.py").write_text(text + CALLEE)
-        said.append(ran(tmp_path))
-    assert said == [3.0, 12.0, 3.0]
+        printed.append(ran(tmp_path))
+    assert printed == [3.0, 12.0, 3.0]
     assert len(list((tmp_path / "__pycache__").glob("caller*.nbc"))) == 1
 
 

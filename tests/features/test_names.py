@@ -143,6 +143,6 @@ def test_duckdb_agrees() -> None:
         text = f"SELECT name, {name_parts('name')} AS parts FROM given"
         fields = ", ".join(part("parts", field) for field in NameParts._fields)
         rows = database.sql(f"SELECT name, {fields} FROM ({text})").fetchall()
-    found = {row[0]: NameParts(*row[1:]) for row in rows}
-    assert found.pop(None) == NameParts()
-    assert found == {name: parse_name(name) for name in names}
+    parts = {row[0]: NameParts(*row[1:]) for row in rows}
+    assert parts.pop(None) == NameParts()
+    assert parts == {name: parse_name(name) for name in names}

@@ -94,7 +94,7 @@ def test_a_message_is_bounded_and_keeps_its_ends(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "words"),
     [
         (0, "0s"),
         (59, "0s"),
@@ -105,8 +105,8 @@ def test_a_message_is_bounded_and_keeps_its_ends(text: str) -> None:
         (345343 * 60, "239d"),
     ],
 )
-def test_people_are_told_about_how_long(seconds: int, told: str) -> None:
-    assert roughly(seconds) == told
+def test_people_are_told_about_how_long(seconds: int, words: str) -> None:
+    assert roughly(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_another_process_gets_the_same_error(error: CachecastError) -> None:
 
 
 def expected(stated: list[int]) -> int:
-    told = Counter(size for size in stated if size >= 0)
-    positive = {size: n for size, n in told.items() if size} or told
-    return max(positive, key=lambda size: (positive[size], size)) if told else UNKNOWN
+    n_by_size = Counter(size for size in stated if size >= 0)
+    positive = {size: n for size, n in n_by_size.items() if size} or n_by_size
+    return max(positive, key=lambda size: (positive[size], size)) if n_by_size else UNKNOWN
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -128,10 +128,10 @@ def test_a_file_has_the_size_that_most_records_state_else_the_largest(seed: int)
     rng = random.Random(seed)
     rows = [(rng.randrange(30), rng.choice((-1, 0, 0, 7, 8, 2**50))) for _ in range(120)]
     file, stated = (np.array(column) for column in zip(*rows, strict=True))
-    wanted = [expected([size for at, size in rows if at == one]) for one in range(31)]
-    assert most_stated(file.astype(np.int32), stated, 31).tolist() == wanted
+    sizes = [expected([size for at, size in rows if at == number]) for number in range(31)]
+    assert most_stated(file.astype(np.int32), stated, 31).tolist() == sizes
     order = rng.sample(range(120), 120)
-    assert most_stated(file[order].astype(np.int32), stated[order], 31).tolist() == wanted
+    assert most_stated(file[order].astype(np.int32), stated[order], 31).tolist() == sizes
 
 
 def test_the_catalogue_counts_before_records_unless_it_says_0() -> None:

@@ -90,8 +90,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "journal.db")
-    found: str = request.getfixturevalue("empty_postgres")
-    return found
+    database: str = request.getfixturevalue("empty_postgres")
+    return database
 
 
 @pytest.fixture

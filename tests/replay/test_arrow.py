@@ -48,8 +48,8 @@ def test_any_order_of_rows_gives_the_same_trace(rows: Any) -> None:
     table = accesses(*((at, f"f{i}", i + 1, 1, f"{event}{i}") for i, (at, event) in enumerate(rows)))
     expected = sorted((at, f"{event}{i}", f"f{i}") for i, (at, event) in enumerate(rows))
     chunks = pa.concat_tables([table.slice(i, 3) for i in range(0, len(rows), 3)])
-    for one in (table, chunks, table.take(list(range(len(rows)))[::-1])):
-        trace = from_arrow(one).trace
+    for form in (table, chunks, table.take(list(range(len(rows)))[::-1])):
+        trace = from_arrow(form).trace
         assert since_start(trace.time_s) == [at for at, _, _ in expected]
         assert [trace.names[i].as_py() for i in trace.item] == [name for _, _, name in expected]
 
@@ -158,8 +158,8 @@ def test_arrays_that_are_no_trace(time_s: Any, item: list[int], size: Any, match
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))
 def test_following_equals_a_search(items: list[int]) -> None:
     trace = Trace(np.arange(len(items)), np.array(items), np.ones(6, np.int64))
-    for i, found in enumerate(trace.following.tolist()):
-        assert found == next((j for j in range(i + 1, len(items)) if items[j] == items[i]), len(items))
+    for i, next_at in enumerate(trace.following.tolist()):
+        assert next_at == next((j for j in range(i + 1, len(items)) if items[j] == items[i]), len(items))
 
 
 ROWS = """\
@@ -179,8 +179,8 @@ def loaded(folder: Path, **columns: str):  # type: ignore[no-untyped-def]
 
 
 def test_a_file_belongs_to_its_dataset_else_to_its_folder_else_to_itself(tmp_path: Path) -> None:
-    told = context_of(loaded(tmp_path, dataset="ds"))
-    assert told.files.dataset.tolist() == [0, 1, 2, 3]
+    context = context_of(loaded(tmp_path, dataset="ds"))
+    assert context.files.dataset.tolist() == [0, 1, 2, 3]
     by_folder = context_of(loaded(tmp_path))
     assert by_folder.files.dataset.tolist() == [0, 0, 1, 2]
     assert by_folder.n_datasets == 3

@@ -59,7 +59,7 @@ def test_the_published_points_come_out_and_the_ends_are_clamped() -> None:
 )
 def test_costs_agree_with_a_walk_over_every_class_and_tier(rows: Any) -> None:
     rtt, miss, ssd, hdd = zip(*rows, strict=True)
-    found = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, Tier("hdd", 13.9e6))), SLOW_MISSES)
+    costs = cost(reads(rtt, miss, np.array([ssd, hdd]).T, (SSD, Tier("hdd", 13.9e6))), SLOW_MISSES)
     wall_s = 0.0
     for ms, missed, on_ssd, on_hdd in rows:
         known = not np.isnan(ms)
@@ -68,9 +68,9 @@ def test_costs_agree_with_a_walk_over_every_class_and_tier(rows: Any) -> None:
         wall_s += missed / 2.4e6 / remote * 1.1
         wall_s += on_ssd / 2.4e6 / local + on_ssd / 986e6
         wall_s += on_hdd / 2.4e6 / local + on_hdd / 13.9e6
-    assert found.core_hours == pytest.approx(wall_s / 3600)
-    assert found.hs06_hours == pytest.approx(wall_s / 360)
-    assert found.cpu_hours == pytest.approx((sum(miss) + sum(ssd) + sum(hdd)) / 2.4e6 / 3600)
+    assert costs.core_hours == pytest.approx(wall_s / 3600)
+    assert costs.hs06_hours == pytest.approx(wall_s / 360)
+    assert costs.cpu_hours == pytest.approx((sum(miss) + sum(ssd) + sum(hdd)) / 2.4e6 / 3600)
 
 
 def test_pics_crab_efficiencies_bracket_the_unknown_origins() -> None:
@@ -142,10 +142,10 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
         Candidates(size, dict.fromkeys(("clairvoyant", *BOUNDS)), CacheConfig(1), planners)
         for size in (5000, 20000)
     ]
-    found = compare(trace, lineups, count_from_s=2 * DAY_S, on_done=lambda *told: done.append(told[:2]))
+    comparisons = compare(trace, lineups, count_from_s=2 * DAY_S, on_done=lambda *step: done.append(step[:2]))
     assert done == [(i, 10) for i in range(1, 11)]
-    assert [at.capacity_bytes for at in found] == [5000, 20000]
-    for at in found:
+    assert [at.capacity_bytes for at in comparisons] == [5000, 20000]
+    for at in comparisons:
         assert list(at.rows) == ["lru", "lru+plan", "clairvoyant", "bound", "object-bound"]
         wan = {name: row.result.wan_bytes for name, row in at.rows.items()}
         assert wan["bound"] <= wan["clairvoyant"] <= wan["lru"] == wan["lru+plan"]

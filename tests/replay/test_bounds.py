@@ -24,17 +24,17 @@ from replay.trace import Trace
 def spans(trace: Trace) -> list[tuple[int, int, int]]:
     """(access, next access, size) of every access that has a next one."""
     cache = Cache(trace, 0)
-    found = []
+    held_spans = []
     for cache.now, file in enumerate(trace.item.tolist()):
         step = cache.next_use(file)
         if step != math.inf:
-            found.append((cache.now, cache.now + 1 + int(step), cache.size(file)))
-    return found
+            held_spans.append((cache.now, cache.now + 1 + int(step), cache.size(file)))
+    return held_spans
 
 
-def best_kept(trace: Trace, capacity: int, kept: list[tuple[int, int, int]], worth: Any) -> float:
+def best_kept(trace: Trace, capacity: int, held: list[tuple[int, int, int]], worth: Any) -> float:
     """The most worth of what is kept of each span: at no time more than the capacity in all."""
-    covers = np.array([[size * (a <= t < b) for a, b, size in kept] for t in range(trace.n_accesses)], float)
+    covers = np.array([[size * (a <= t < b) for a, b, size in held] for t in range(trace.n_accesses)], float)
     answer = linprog(
         -np.array(worth, float), A_ub=covers, b_ub=np.full(trace.n_accesses, capacity), bounds=(0, 1)
     )
@@ -44,9 +44,9 @@ def best_kept(trace: Trace, capacity: int, kept: list[tuple[int, int, int]], wor
 @cases(40, thorough=1000)
 @given(traces(max_accesses=25), st.integers(0, 60))
 def test_the_byte_bound_solves_the_linear_program(trace: Trace, capacity: int) -> None:
-    kept = spans(trace)
+    intervals = spans(trace)
     # A file of 0 bytes is always there in full, which moves no byte.
-    best = best_kept(trace, capacity, kept, [size for *_, size in kept]) if kept else 0
+    best = best_kept(trace, capacity, intervals, [size for *_, size in intervals]) if intervals else 0
     assert byte_bound(trace, capacity).hit_bytes == pytest.approx(best, abs=1e-6)
 
 

@@ -61,7 +61,7 @@ def test_the_tables_say_what_the_report_says(
     files = workload.files().select(["did", "category"]).to_pandas()
     assert rows["did"].isin(files["did"]).all()
     assert 0 < (~files["did"].isin(rows["did"].cat.categories)).mean() < 0.3
-    told = {line.what: line.produced for line in lines[scenario]}
+    produced = {line.what: line.produced for line in lines[scenario]}
     groups = rows.groupby("category", observed=True)
     counted = {
         **{f"{name} accesses": len(group) for name, group in groups},
@@ -76,10 +76,10 @@ def test_the_tables_say_what_the_report_says(
     for region in {o.region for o in workload.config.origins}:
         hosts = [o.name for o in workload.config.origins if o.region == region]
         counted[f"{region} origin share"] = rows.drop_duplicates("did")["origin"].isin(hosts).mean()
-    replayed = {what for what in told if "hit ratio" in what}
-    assert set(told) - replayed <= set(counted)
-    for what in set(told) & set(counted):
-        assert told[what] == pytest.approx(counted[what], rel=1e-12), what
+    replayed = {what for what in produced if "hit ratio" in what}
+    assert set(produced) - replayed <= set(counted)
+    for what in set(produced) & set(counted):
+        assert produced[what] == pytest.approx(counted[what], rel=1e-12), what
 
 
 @pytest.mark.parametrize("scenario", SCALES)
@@ -127,11 +127,11 @@ def test_days_and_scale_multiply_accesses_and_files(generated: dict[str, Workloa
 
 
 def test_the_report_says_where_its_hit_ratios_do_not_hold() -> None:
-    found = calibration(generate(config_of("mwt2", days=2, scale=0.05, close_share=0.0)))
-    off = [line.note for line in found if "hit" in line.what]
+    calibrated = calibration(generate(config_of("mwt2", days=2, scale=0.05, close_share=0.0)))
+    off = [line.note for line in calibrated if "hit" in line.what]
     assert len(off) == 2
     assert all("of 2 days; calibrated for 31" in note and "docs/workload.md" in note for note in off)
-    assert not any("docs/workload.md" in line.note for line in found if line.metric == "accesses")
+    assert not any("docs/workload.md" in line.note for line in calibrated if line.metric == "accesses")
 
 
 def test_slices_follow_each_other_and_stay_the_same(

@@ -93,10 +93,10 @@ def test_the_engine_equals_the_brute_force(
 ) -> None:
     cycle_s, plan_from_s, count_from_s = moments
     count_from_s = int(np.clip(count_from_s, trace.time_s[0], trace.time_s[-1]))
-    shown = [RandomPlanner(trace.n_items, seed) for _ in range(2)] if planned else [None, None]
+    planners = [RandomPlanner(trace.n_items, seed) for _ in range(2)] if planned else [None, None]
     moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
-    result = simulate(trace, config, planner=shown[0], **moments)
-    expect, fill = brute_simulate(trace, config, planner=shown[1], **moments)
+    result = simulate(trace, config, planner=planners[0], **moments)
+    expect, fill = brute_simulate(trace, config, planner=planners[1], **moments)
     assert {key: getattr(result, key) for key in expect} == expect
     assert dict(zip(result.fill.time_s.tolist(), result.fill.used_bytes.tolist(), strict=True)) == fill
     assert result.prefetch_bytes == result.prefetch_read_bytes + result.wasted_bytes
@@ -104,7 +104,7 @@ def test_the_engine_equals_the_brute_force(
         for total in ("hits", "hit_bytes", "wan_bytes"):
             assert getattr(series, total).sum() == getattr(result, total)
     if planned:
-        assert shown[0].seen == shown[1].seen
+        assert planners[0].seen == planners[1].seen
 
 
 @cases(50, thorough=2000)

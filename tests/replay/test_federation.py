@@ -123,10 +123,10 @@ def plain(
     held = [[OrderedDict[int, None]() for _ in range(level.n_caches)] for level in levels]
     ways: list[dict[tuple[int, int], tuple[float, float]]] = [{} for _ in levels]
     free = {(kind, at, c): 0.0 for kind in (0, 1) for at, x in enumerate(levels) for c in range(x.n_caches)}
-    asked = reads.size_bytes[reads.item] if reads.read_bytes is None else reads.read_bytes
-    found = []
+    asked_bytes = reads.size_bytes[reads.item] if reads.read_bytes is None else reads.read_bytes
+    served = []
     for i, file in enumerate(reads.item.tolist()):
-        now, size, want = float(reads.time_s[i]), int(reads.size_bytes[file]), int(asked[i])
+        now, size, want = float(reads.time_s[i]), int(reads.size_bytes[file]), int(asked_bytes[i])
         caches = [
             int(mixed(np.array([readers[i]], np.uint64))[0] % level.n_caches)
             if level.by == "reader"
@@ -158,10 +158,10 @@ def plain(
             if size <= levels[at].capacity_bytes:
                 cache[file] = None
                 cache.move_to_end(file)
-                while sum(int(reads.size_bytes[one]) for one in cache) > levels[at].capacity_bytes:
+                while sum(int(reads.size_bytes[cached]) for cached in cache) > levels[at].capacity_bytes:
                     cache.popitem(last=False)
-        found.append((serves, int(late), part - now))
-    return found
+        served.append((serves, int(late), part - now))
+    return served
 
 
 def flat(rows: list[Served]) -> list[tuple[int, int, FloatArray]]:
@@ -188,7 +188,7 @@ def test_it_equals_a_plain_loop(seed: int) -> None:
     owners = layout_of({"000000": 1.0, "000001": 1.0}).owners_of(names.to_pylist()).astype(int).tolist()
     expected = plain(reads, levels, readers.tolist(), [[0] * m, [0] * m, owners])
     for at, (hits, under_way, waits) in enumerate(flat(rows)):
-        mine = [one for one in expected if one[0] == at]
+        mine = [row for row in expected if row[0] == at]
         assert (hits, under_way) == (len(mine), sum(late for _, late, _ in mine))
         assert waits == pytest.approx(np.sort([wait for _, _, wait in mine]), abs=1e-6)
     assert sum(row.under_way for row in rows) > 0

@@ -49,12 +49,12 @@ def reads_of_files(workload: Workload) -> IntArray:
 
 @pytest.mark.parametrize("scenario", ["site", "archive"])
 def test_a_seed_decides_every_byte_and_the_tables_are_those_of_other_regions(scenario: str) -> None:
-    one, again, other = (region(scenario, seed=seed, scale=0.1) for seed in (5, 5, 6))
-    assert one.accesses(raw=True).equals(again.accesses(raw=True)) and one.files().equals(again.files())
-    assert not one.accesses().equals(other.accesses())
+    first, again, other = (region(scenario, seed=seed, scale=0.1) for seed in (5, 5, 6))
+    assert first.accesses(raw=True).equals(again.accesses(raw=True)) and first.files().equals(again.files())
+    assert not first.accesses().equals(other.accesses())
     demo = generate(WorkloadConfig.from_mapping(values_of("demo", days=2)))
     for name in ("accesses", "files"):
-        assert getattr(one, name)().schema.equals(getattr(demo, name)().schema)
+        assert getattr(first, name)().schema.equals(getattr(demo, name)().schema)
 
 
 def test_accesses_and_files_are_those_asked_for(site: Workload) -> None:
@@ -63,10 +63,10 @@ def test_accesses_and_files_are_those_asked_for(site: Workload) -> None:
         reads_of_files(site),
         np.repeat(site.catalogue.datasets.category, site.catalogue.datasets.n_files),
     )
-    for index, asked in enumerate(site.config.categories):
+    for index, kind in enumerate(site.config.categories):
         mine = reads[category == index]
-        assert mine.sum() == pytest.approx(asked.accesses * site.config.growth, rel=0.1), asked.name
-        assert (mine > 0).sum() == pytest.approx(asked.files * site.config.growth, rel=0.25), asked.name
+        assert mine.sum() == pytest.approx(kind.accesses * site.config.growth, rel=0.1), kind.name
+        assert (mine > 0).sum() == pytest.approx(kind.files * site.config.growth, rel=0.25), kind.name
 
 
 def test_days_do_not_wrap_and_nothing_is_read_before_it_is_complete(site: Workload) -> None:
@@ -110,7 +110,7 @@ def test_without_decay_sessions_begin_at_any_time() -> None:
 def read_once(workload: Workload, name: str) -> float:
     """The share of the category's files read that are read once."""
     of_file = np.repeat(workload.catalogue.datasets.category, workload.catalogue.datasets.n_files)
-    mine = [one.name for one in workload.config.categories].index(name) == of_file
+    mine = [of_config.name for of_config in workload.config.categories].index(name) == of_file
     reads = reads_of_files(workload)[mine]
     return float((reads == 1).sum() / (reads > 0).sum())
 
@@ -234,7 +234,7 @@ def front_over_rear(workload: Workload) -> float:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "words"),
     [
         ({"n_groups": 1000}, "n_groups: 1000 groups have more members"),
         ({"session_share": 1.0}, "session_share: 1.0 should be less than 1"),
@@ -244,8 +244,8 @@ def front_over_rear(workload: Workload) -> float:
     ],
     ids=str,
 )
-def test_a_wrong_habit_is_named(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_habit_is_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
         WorkloadConfig.from_mapping(values_of(**change))
 
 

@@ -72,25 +72,25 @@ KEYS = keys_of(f"cms:/P{i}/E/AOD" for i in range(20_000))
 WEIGHTS = {"A": 1.0, "B": 2.0, "C": 5.0}
 
 
-def chosen(weights: dict[str, float]) -> list[str]:
+def best_sites(weights: dict[str, float]) -> list[str]:
     best = scores(KEYS, list(weights), list(weights.values())).argmax(axis=1)
     return [list(weights)[i] for i in best.tolist()]
 
 
 def test_each_is_chosen_by_its_weight() -> None:
-    found = chosen(WEIGHTS)
+    sites = best_sites(WEIGHTS)
     for name, weight in WEIGHTS.items():
-        assert abs(found.count(name) / len(found) - weight / 8) < 0.012
+        assert abs(sites.count(name) / len(sites) - weight / 8) < 0.012
 
 
 def test_who_goes_moves_its_own_alone() -> None:
-    before = chosen(WEIGHTS)
-    after = chosen({"A": 1.0, "C": 5.0})
+    before = best_sites(WEIGHTS)
+    after = best_sites({"A": 1.0, "C": 5.0})
     assert all(old in (new, "B") for old, new in zip(before, after, strict=True))
 
 
 def test_the_order_of_names_does_not_matter() -> None:
-    assert chosen(WEIGHTS) == chosen(dict(reversed(WEIGHTS.items())))
+    assert best_sites(WEIGHTS) == best_sites(dict(reversed(WEIGHTS.items())))
 
 
 def test_the_choice_is_what_it_was() -> None:

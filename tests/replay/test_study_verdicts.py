@@ -29,7 +29,7 @@ REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.
 
 
 @pytest.mark.parametrize(
-    ("whole", "small", "verdict", "told"),
+    ("whole", "small", "verdict", "words"),
     [
         (Sums(100, 99, 990, 1000, 1, 10, 990), Sums(), DO_NOT_CACHE, "read once: 99.0 %"),
         (Sums(100, 93, 930, 1000, 7, 70, 930), Sums(), DO_NOT_CACHE, "could save 0.075 even in a cache that"),
@@ -49,10 +49,10 @@ REGIONS = (Region("near", ("*.es", "PIC*"), 9.0), Region("far", ("*.gov",), 150.
         ),
     ],
 )
-def test_verdicts_and_their_reasons(whole: Any, small: Any, verdict: Any, told: str) -> None:
-    found, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
-    assert found == verdict
-    assert told in reason
+def test_verdicts_and_their_reasons(whole: Any, small: Any, verdict: Any, words: str) -> None:
+    judgement, reason = judged(whole, small, THRESHOLDS, lru_age_s=2 * DAY)
+    assert judgement == verdict
+    assert words in reason
 
 
 def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
@@ -66,23 +66,23 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     details = pa.table({"category": categories_read, "origin": ["x.gov"] * len(pattern)})
     config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
     done: list[Any] = []
-    found = study(trace, details, config, on_done=done.append)
+    result = study(trace, details, config, on_done=done.append)
     # Among the stream nothing hot survives; judged without it, it pays.
-    assert found.use.byte_hit_ratio == 0
-    assert {row.name: row.verdict for row in found.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
-    assert found.by_verdict is not None
-    assert found.by_verdict.hits.sum() == once - hot
+    assert result.use.byte_hit_ratio == 0
+    assert {row.name: row.verdict for row in result.categories} == {"once": DO_NOT_CACHE, "hot": CACHE}
+    assert result.by_verdict is not None
+    assert result.by_verdict.hits.sum() == once - hot
     labels = categories(trace, details)
-    out = refused(trace, labels, found.categories, THRESHOLDS)
+    out = refused(trace, labels, result.categories, THRESHOLDS)
     assert out.tolist() == [False] * hot + [True] * once
-    assert (never_paying(found.use, labels, THRESHOLDS) == out).all()
+    assert (never_paying(result.use, labels, THRESHOLDS) == out).all()
     roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
-    found = study(trace, details, roomy)
-    assert found.use.byte_hit_ratio > 0
-    assert found.benefit is not None
-    assert found.benefit.known_share == 1
-    assert found.benefit.cached.hs06_hours < found.benefit.direct.hs06_hours
-    for point in found.ideal:
-        assert found.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
+    result = study(trace, details, roomy)
+    assert result.use.byte_hit_ratio > 0
+    assert result.benefit is not None
+    assert result.benefit.known_share == 1
+    assert result.benefit.cached.hs06_hours < result.benefit.direct.hs06_hours
+    for point in result.ideal:
+        assert result.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
         assert point.clairvoyant <= point.bound + 1e-12
     assert done == ["the cache", "categories", "the curve", "the bound"]

@@ -118,7 +118,7 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "words"),
     [
         ({"origins": []}, "origins: .*at least 1"),
         ({"days": 0}, "days: 0 should be greater than 0"),
@@ -132,13 +132,13 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_key_is_named(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
         WorkloadConfig.from_mapping({**demo_values(), **change})
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "words"),
     [
         ({"speed": 1}, r"unknown key categories\.0\.speed"),
         ({"files": 10**9}, r"categories\.0: .*read at least once"),
@@ -148,9 +148,9 @@ def test_a_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
     ],
     ids=str,
 )
-def test_a_categorys_wrong_key_is_named(change: dict[str, Any], told: str) -> None:
+def test_a_categorys_wrong_key_is_named(change: dict[str, Any], words: str) -> None:
     values = demo_values()
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=words):
         WorkloadConfig.from_mapping({**values, "categories": [{**values["categories"][0], **change}]})
 
 

@@ -114,14 +114,14 @@ class Browser:
     def faults_on_paper(self) -> list[str]:
         """What is wrong with the open page if it is printed: wider than the paper, or with controls."""
         self.on_paper(True)
-        inside, room, shown = self.ask(
+        inside, room, n_shown = self.ask(
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth, "
             "[...document.querySelectorAll('.controls, button, select, input')]"
             ".filter(e => e.checkVisibility()).length]"
         )
         self.on_paper(False)
         wider = [f"is {inside} px wide on paper of {room}"] if inside > room else []
-        return wider + ([f"has {shown} controls on paper"] if shown else [])
+        return wider + ([f"has {n_shown} controls on paper"] if n_shown else [])
 
     def barriers(self) -> list[str]:
         """What keeps people from using the open page, by axe-core: a line per rule that is broken.
@@ -131,10 +131,10 @@ class Browser:
         if self._is_scriptless:
             return []
         self.ask(f"{_AXE.read_text()}; 0")
-        found = self._call("Runtime.evaluate", expression=_RUN_AXE, awaitPromise=True, returnByValue=True)[
-            "result"
-        ]["value"]
-        return [f"axe {rule}: {n} times, first {first}" for rule, n, first in found]
+        violations = self._call(
+            "Runtime.evaluate", expression=_RUN_AXE, awaitPromise=True, returnByValue=True
+        )["result"]["value"]
+        return [f"axe {rule}: {n} times, first {first}" for rule, n, first in violations]
 
     def in_the_dark(self, on: bool) -> None:
         """Show pages to a reader who prefers dark ones, or no more."""
@@ -143,11 +143,11 @@ class Browser:
 
     def complaints(self, own: str) -> list[str]:
         """The errors of the open page, and its requests to URLs that do not start with `own`."""
-        told = [
+        faults = [
             f"{e['method']}: {json.dumps(e['params'])[:300]}" for e in self.events if e["method"] in _ERRORS
         ]
         urls = [e["params"]["request"]["url"] for e in self.events if e["method"] == _REQUEST]
-        return told + [f"asks for {url}" for url in urls if not url.startswith((own, "data:"))]
+        return faults + [f"asks for {url}" for url in urls if not url.startswith((own, "data:"))]
 
     def loaded(self, act: Callable[[], object]) -> None:
         """Do what leads to another page, and wait until that is loaded."""
@@ -236,7 +236,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of real servers runs on the newest version, and on the system's too if it says so."""
     if "xrootd" in metafunc.fixturenames:
         is_thin = metafunc.definition.get_closest_marker("every_version") is not None
-        versions = xrootd_versions.wanted() if is_thin else xrootd_versions.of_all_tests()
+        versions = xrootd_versions.tested() if is_thin else xrootd_versions.of_all_tests()
         metafunc.parametrize("xrootd", versions, indirect=True, scope="module")
 
 

@@ -56,8 +56,8 @@ SECRET = "hush-0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def webhook() -> Iterator[Webhook]:
-    with Webhook(SECRET) as made:
-        yield made
+    with Webhook(SECRET) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def xcache() -> Iterator[Loopback]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loopback) -> Iterator[LocalSite]:
     """Airflow up, with one cache to which a plan was pushed; all ends with the module."""
-    made = opened(tmp_path_factory.mktemp("airflow") / "out", tables=None, xrootd=False)
-    waited = f"{made.out}/written/{{day}}/{{hour}}"
+    started = opened(tmp_path_factory.mktemp("airflow") / "out", tables=None, xrootd=False)
+    waited = f"{started.out}/written/{{day}}/{{hour}}"
     settings = {
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # no DAG changes meanwhile
         "CACHECAST_AIRFLOW__RETRIES": f"{RETRIES}",
@@ -78,7 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loo
         "CACHECAST_AIRFLOW__DEADLINE": "1s",
         "CACHECAST_AIRFLOW__WEBHOOK": webhook.url,
         "CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{waited}", rucio_files = "{waited}" }}',
-        "CACHECAST_AIRFLOW__QUEUES": f'{{ site = {{ input = "{made.out}/queue.json" }} }}',
+        "CACHECAST_AIRFLOW__QUEUES": f'{{ site = {{ input = "{started.out}/queue.json" }} }}',
         "CACHECAST_FEATURES__CYCLE": "4h",
         "CACHECAST_FEATURES__HORIZONS": '["1d"]',
         "CACHECAST_PLAN__HORIZON": "1d",
@@ -87,23 +87,23 @@ def site(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, xcache: Loo
         "CACHECAST_TRAINING__TREES": "20",
         "CACHECAST_TRAINING__LEARNERS": '["lightgbm"]',
         "CACHECAST_TRAINING__ORDER": "false",
-        "CACHECAST_MLFLOW__URI": f"sqlite:///{made.out}/mlflow/mlflow.db",
-        "CACHECAST_MLFLOW__ARTIFACTS": f"{made.out}/mlflow/artifacts",
+        "CACHECAST_MLFLOW__URI": f"sqlite:///{started.out}/mlflow/mlflow.db",
+        "CACHECAST_MLFLOW__ARTIFACTS": f"{started.out}/mlflow/artifacts",
         "CACHECAST_MLFLOW__SERVE": '["champion"]',
     }
-    shutil.copy(ROOT / "tests/golden/pull/rucio_traces/input.jsonl", made.out / "traces" / "traces.jsonl")
+    shutil.copy(ROOT / "tests/golden/pull/rucio_traces/input.jsonl", started.out / "traces" / "traces.jsonl")
     cache = XCACHE.format(url=xcache.cache_url, namespace=xcache.namespace)
-    (made.conf / "caches" / "cache.toml").write_text(cache)
-    pushed(Tables(str(made.out / "tables")))
-    keeper = Services(made.run)
+    (started.conf / "caches" / "cache.toml").write_text(cache)
+    pushed(Tables(str(started.out / "tables")))
+    keeper = Services(started.run)
     with pytest.MonkeyPatch.context() as patch:
         for key, value in settings.items():
             patch.setenv(key, value)
-        prepare_airflow(made)
+        prepare_airflow(started)
         try:
-            for service in airflow(made):
+            for service in airflow(started):
                 keeper.start(service)
-            yield made
+            yield started
         finally:
             keeper.stop()
     assert not keeper.stop()
@@ -136,31 +136,31 @@ def api(site: LocalSite) -> Airflow:
 
 
 def earned(site: LocalSite) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = Tables(str(site.out / "tables")).read_arrow(OUTCOMES).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = Tables(str(site.out / "tables")).read_arrow(OUTCOMES).to_pylist()
+    return rows
 
 
 def logged(site: LocalSite, run: str) -> str:
     """The ends of the logs of a run's tasks, by file."""
-    found = (path for path in site.out.rglob("*.log") if f"run_id={run}" in str(path))
-    return "\n".join(f"{path.relative_to(site.out)}\n{path.read_text()[-9000:]}" for path in sorted(found))
+    logs = (path for path in site.out.rglob("*.log") if f"run_id={run}" in str(path))
+    return "\n".join(f"{path.relative_to(site.out)}\n{path.read_text()[-9000:]}" for path in sorted(logs))
 
 
-def told(webhook: Webhook, *wanted: tuple[str, str, str | None]) -> None:
+def await_messages(webhook: Webhook, *alerts: tuple[str, str, str | None]) -> None:
     """Wait for the webhook to be told of each of `wanted`: state, event and task."""
     deadline = time.monotonic() + PATIENCE_S
-    while not set(wanted) <= {(one["state"], one["event"], one.get("task")) for one in webhook.messages}:
+    while not set(alerts) <= {(sent["state"], sent["event"], sent.get("task")) for sent in webhook.messages}:
         assert time.monotonic() < deadline, webhook.messages
         time.sleep(0.5)
 
 
 def test_a_task_that_gives_up_is_told(site: LocalSite, api: Airflow, webhook: Webhook) -> None:
-    made = site.out / "made"
-    run = api.trigger("verify_outcomes", partition_key=f"$(touch {made})")
+    file = site.out / "made"
+    run = api.trigger("verify_outcomes", partition_key=f"$(touch {file})")
     assert api.ended("verify_outcomes", run, within_s=PATIENCE_S) == "failed"
-    assert not made.exists()
-    told(webhook, ("firing", "task failed", "caches"))
-    (failed,) = [one for one in webhook.messages if one.get("task") == "caches"]
+    assert not file.exists()
+    await_messages(webhook, ("firing", "task failed", "caches"))
+    (failed,) = [message for message in webhook.messages if message.get("task") == "caches"]
     assert (failed["dag"], failed["task"], failed["run"], failed["tries"]) == (
         "verify_outcomes",
         "caches",
@@ -187,8 +187,8 @@ def test_a_command_killed_on_the_way_is_tried_again_late_and_what_had_failed_is_
     assert (verdict["day"], verdict["cache"], verdict["hit_bytes"]) == ("2026-03-01", "cache", 100)
     assert "its records reach back" in verdict["withheld"]
     # Of this run at the latest: the one before is not told to be late if its failure was known first.
-    told(webhook, ("good again", "recovered", "caches"), ("firing", "deadline missed", None))
-    assert {one["dag"] for one in webhook.messages if one["event"] == "deadline missed"} >= {
+    await_messages(webhook, ("good again", "recovered", "caches"), ("firing", "deadline missed", None))
+    assert {message["dag"] for message in webhook.messages if message["event"] == "deadline missed"} >= {
         "verify_outcomes"
     }
     logs = [path for path in site.out.rglob("*.log") if path.is_file()]
@@ -220,17 +220,17 @@ def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite
 def first_run(api: Airflow, dag: str) -> str:
     """The run that the schedule has started."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := api.runs(dag)):
+    while not (runs := api.runs(dag)):
         assert time.monotonic() < deadline, f"no run of {dag}"
         time.sleep(0.5)
-    run: str = found[0]["dag_run_id"]
+    run: str = runs[0]["dag_run_id"]
     return run
 
 
 def until(api: Airflow, dag: str, run: str, task: str, state: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while (found := api.tasks(dag, run)[task, -1]["state"]) != state:
-        assert time.monotonic() < deadline, f"{task} is {found}, not {state}"
+    while (state_now := api.tasks(dag, run)[task, -1]["state"]) != state:
+        assert time.monotonic() < deadline, f"{task} is {state_now}, not {state}"
         time.sleep(0.5)
 
 
@@ -326,7 +326,7 @@ def test_a_model_that_serves_is_pushed_and_a_cache_that_hangs_holds_up_no_other_
             pushed_by_cache(api, runs[0], hangs)
         assert api.ended("place_and_push", runs[0], within_s=PATIENCE_S) == "failed"
     of_run = api.tasks("place_and_push", runs[0]).values()
-    assert {one["rendered_map_index"] for one in of_run if one["state"] == "failed"} == {"mute"}
+    assert {task["rendered_map_index"] for task in of_run if task["state"] == "failed"} == {"mute"}
     api.call("PATCH", "dags/place_and_push", is_paused=True)
 
 
@@ -335,6 +335,6 @@ def pushed_by_cache(api: Airflow, run: str, expected: dict[str, str]) -> None:
     deadline, states = time.monotonic() + PATIENCE_S, dict[str, str]()
     while not states.items() >= expected.items():
         assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {expected}"
-        tasks = [one for (name, _), one in api.tasks("place_and_push", run).items() if name == "cache.push"]
-        states = {one["rendered_map_index"]: one["state"] for one in tasks}
+        tasks = [task for (name, _), task in api.tasks("place_and_push", run).items() if name == "cache.push"]
+        states = {task["rendered_map_index"]: task["state"] for task in tasks}
         time.sleep(0.5)

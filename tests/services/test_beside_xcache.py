@@ -67,16 +67,16 @@ def cached(site: Loopback, *names: str) -> set[str]:
 
 def test_what_is_blacklisted_is_served_and_not_cached(site: Loopback) -> None:
     out = site.folder / "never.txt"
-    told = written(
+    advice = written(
         site,
         out,
         '{ action = "never", tiers = ["AODSIM"] }, { action = "never", users = ["alice"] }, '
         '{ action = "never", names = ["/store/test/[1]*"] }',
     )
-    assert told.rules == 3 and "restart" in told.takes_effect
+    assert advice.rules == 3 and "restart" in advice.takes_effect
     names = (AOD, USER, ODD, *KEPT)
     with (site.folder / "cache.cfg").open("a") as config:
-        config.write(f"{told.configure}\n")
+        config.write(f"{advice.configure}\n")
     # Not before the server has started again.
     assert cached(site, "/store/mc/Run3/TT/AODSIM/v1/0/before.root")
     site.restart_cache()
@@ -98,11 +98,11 @@ def traced() -> Iterator[tuple[Loopback, Path]]:
     with tempfile.TemporaryDirectory(prefix="xc-") as folder:
         base = Path(folder)
         base.chmod(0o777)  # the server's program writes there
-        told = base / "told"
+        lines_file = base / "told"
         tee = shutil.which("tee")
         try:
-            with loopback(base / "lb", more=f"ofs.notify openr closer | {tee} -a {told}\n") as site:
-                yield site, told
+            with loopback(base / "lb", more=f"ofs.notify openr closer | {tee} -a {lines_file}\n") as site:
+                yield site, lines_file
         except ServiceError as error:
             raise NoServer(str(error)) from None
 
@@ -112,17 +112,17 @@ def tracing(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
     yield from needed("a real XCache", traced())
 
 
-def traced_line(told: str) -> str:
+def traced_line(line: str) -> str:
     """What the tracer makes of a line of the server."""
-    tid, event, path = told.split(" ", 2)
-    seen = {"tid": tid, "event": event, "path": path, "is_write": event == "openw"}
-    return json.dumps(seen | {"ts_access": time.time(), "storage": "T2_XX_Edge"}) + "\n"
+    tid, event, path = line.split(" ", 2)
+    trace = {"tid": tid, "event": event, "path": path, "is_write": event == "openw"}
+    return json.dumps(trace | {"ts_access": time.time(), "storage": "T2_XX_Edge"}) + "\n"
 
 
 def test_reads_are_pulled_and_sizes_come_from_the_cache(
     tracing: tuple[Loopback, Path], tmp_path: Path
 ) -> None:
-    servers, told = tracing
+    servers, lines_file = tracing
     names = [f"/store/mc/traced{number}.root" for number in range(4)]
     for name in names:
         servers.add_file(name, bytes(SIZE))
@@ -134,7 +134,7 @@ def test_reads_are_pulled_and_sizes_come_from_the_cache(
             assert file.read_all() == SIZE
 
     def events() -> list[str]:
-        return told.read_text().splitlines() if told.exists() else []
+        return lines_file.read_text().splitlines() if lines_file.exists() else []
 
     assert eventually(lambda: len(events()) == 10, 60), events()
     lines = tmp_path / "trace.jsonl"

@@ -97,8 +97,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
         return collectors[-1]
 
     yield started
-    for one in collectors:
-        one.kill()
+    for collector in collectors:
+        collector.kill()
 
 
 def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
@@ -214,11 +214,11 @@ def own(number: int) -> dict[str, Any]:
 def publications() -> list[tuple[str, bytes]]:
     """A site's, in the order of their numbers; all are different."""
     return [
-        one
+        message
         for number in range(1, N_OF_EACH + 1)
-        for one in (
+        for message in (
             (TOPIC, shovelled(g_stream(number), "192.0.2.7:40000")),
-            *((TOPIC, shovelled(one, "192.0.2.8:40000")) for one in opened_then_closed(number)),
+            *((TOPIC, shovelled(datagram, "192.0.2.8:40000")) for datagram in opened_then_closed(number)),
             (QUEUE, json.dumps(event(number)).encode()),
             (QUEUE, json.dumps(wlcg(number)).encode()),
             (QUEUE, json.dumps(own(number)).encode()),
@@ -240,15 +240,15 @@ SOURCES = {
 def n_kept(out: Path) -> int:
     """Different records in all files."""
     contents = [path.read_bytes() for path in out.glob("bus/*/*-*")]
-    kept = {name for content in contents for name in re.findall(rb'/store/[gewo]/\d+"', content)}
+    lfns = {name for content in contents for name in re.findall(rb'/store/[gewo]/\d+"', content)}
     lines = {line for content in contents for line in content.splitlines() if b'"data": "' in line}
-    return len(kept) + len(lines)
+    return len(lfns) + len(lines)
 
 
 def pulled(tables: Path, source: str, folder: Path, *words: str) -> dict[str, Any]:
     line = ["pull", "--source", source, "--input", str(folder), "--day", DAY, "--tables", str(tables), *words]
-    told: dict[str, Any] = asked(*line)
-    return told
+    summary: dict[str, Any] = asked(*line)
+    return summary
 
 
 def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
@@ -331,8 +331,8 @@ def test_hostile_messages_are_counted_and_stop_nothing(
     assert (counts["bus_too_large"], counts["bus_other"]) == (2, 2)
     assert counts["bus_malformed"] == len(HOSTILE) - 2 - 2 - 1
     assert counts["bus_failures"] == 0
-    told = pulled(tmp_path / "tables", "cms_aaa", tmp_path / "out" / "bus" / "closes")
-    assert (told["n_new"], told["n_rejected"]) == (len(HOSTILE), {})
+    summary = pulled(tmp_path / "tables", "cms_aaa", tmp_path / "out" / "bus" / "closes")
+    assert (summary["n_new"], summary["n_rejected"]) == (len(HOSTILE), {})
 
 
 def test_while_the_folder_is_full_messages_stay_at_the_broker(
@@ -374,8 +374,8 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
     collector = start(url)
     until(lambda: n_kept(out) >= N_OF_EACH)
     collector.stop()
-    told = pulled(tmp_path / "tables", "cms_aaa", out / "bus" / "closes")
-    assert (told["n_new"], told["n_rejected"]) == (N_OF_EACH, {})
+    summary = pulled(tmp_path / "tables", "cms_aaa", out / "bus" / "closes")
+    assert (summary["n_new"], summary["n_rejected"]) == (N_OF_EACH, {})
 
 
 def test_udp_and_a_broker_are_followed_beside_each_other(
@@ -393,9 +393,9 @@ def test_udp_and_a_broker_are_followed_beside_each_other(
     until(lambda: n_kept(tmp_path / "out") == 1)
     counts = collector.stop()
     assert (counts["datagrams"], counts["bus_gstream"], counts["bus_connected"]) == (1, 1, 0)
-    told = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out")
+    summary = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out")
     told_of_bus = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out" / "bus" / "gstream")
-    assert (told["n_new"], told_of_bus["n_new"]) == (1, 1)
+    assert (summary["n_new"], told_of_bus["n_new"]) == (1, 1)
     figures = "".join(path.read_text() for path in (tmp_path / "m").glob("*.prom"))
     assert f'cachecast_collect_bus_gstream{{broker="stomp://127.0.0.1:{broker.port}"}} 1.0' in figures
     assert "cachecast_collect_datagrams" in figures

@@ -91,20 +91,20 @@ def written(site: Path) -> dict[str, dict[str, Any]]:
     """The features and the states, in the order of their keys."""
     tables = Tables(str(site / "tables"))
     spec = Settings.load(site).features.spec
-    found = {}
+    by_table = {}
     for table in (spec.features_table, STATES):
         rows = tables.read_arrow(table)
         assert rows.num_rows
         order = [*table.partition, *table.key]
         rows = rows.sort_by([(name, "ascending") for name in order])
-        found[table.name] = rows.to_pydict()
-    return found
+        by_table[table.name] = rows.to_pydict()
+    return by_table
 
 
 def check_same(site: Path, expected: Path) -> None:
-    found = written(site)
+    by_table = written(site)
     for name, rows in written(expected).items():
-        assert found[name] == rows, name
+        assert by_table[name] == rows, name
 
 
 def test_a_cluster_of_two_workers_carries_a_state_to_the_same_rows(

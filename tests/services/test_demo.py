@@ -30,8 +30,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     words = [*command, "--out", str(out)]
     answer = subprocess.run(words, capture_output=True, text=True, timeout=1500, check=False)
     assert answer.returncode == 0, answer.stderr[-2000:]
-    told: dict[str, Any] = json.loads(answer.stdout)
-    return out, told
+    summary: dict[str, Any] = json.loads(answer.stdout)
+    return out, summary
 
 
 def test_the_plan_saves_wan_bytes_net_of_what_it_fetched(demo: tuple[Path, dict[str, Any]]) -> None:
@@ -59,7 +59,7 @@ def test_the_models_beat_the_baselines_on_days_they_have_not_seen(demo: tuple[Pa
 
 
 def test_a_real_cache_did_what_the_plan_asked_and_nothing_twice(demo: tuple[Path, dict[str, Any]]) -> None:
-    out, told = demo
+    out, summary = demo
     tables = Tables(str(out / "tables"))
     plan, receipts = (tables.read_arrow(table).to_pylist() for table in (PLANS, RECEIPTS))
     assert {row["item_id"] for row in receipts} == {row["item_id"] for row in plan}
@@ -68,20 +68,20 @@ def test_a_real_cache_did_what_the_plan_asked_and_nothing_twice(demo: tuple[Path
     # A file that the cache's own purge took before its eviction is confirmed gone by the server.
     assert all(row["confirmed_by"] == "cinfo" or row["action"] == "evict" for row in receipts)
     assert all(row["reason"] for row in plan)
-    last = told["last push"]
+    last = summary["last push"]
     assert (last["pushed"], last["already_done"], last["bytes_fetched"]) == (0, 0, 0)
     assert last["pins_renewed"] > 0
-    assert told["purge"]["pinned_files"] > 0
-    assert told["purge"]["pinned_files_lost"] == 0
+    assert summary["purge"]["pinned_files"] > 0
+    assert summary["purge"]["pinned_files_lost"] == 0
 
 
 def test_what_was_pushed_is_accounted_from_the_caches_own_records(demo: tuple[Path, dict[str, Any]]) -> None:
-    out, told = demo
+    out, summary = demo
     earned = Tables(str(out / "tables")).read_arrow(OUTCOMES).to_pylist()
-    total = told["outcomes"]
+    total = summary["outcomes"]
     assert len(earned) == total["prefetched_files"] + total["pinned_files"] > 0
     assert sum(row["bytes_saved"] for row in earned) == total["bytes_saved"] > 0
-    assert total["bytes_spent"] == told["push"]["bytes_fetched"] > 0
+    assert total["bytes_spent"] == summary["push"]["bytes_fetched"] > 0
     for files in ("prefetched_files", "pinned_files"):
         assert total[files] == sum(total[f"{files}_{use}"] for use in ("read", "pending", "unread"))
     # No horizon ends within the demo, so what nobody read is pending, and waste is what a purge took before.
@@ -97,23 +97,23 @@ def test_what_was_pushed_is_accounted_from_the_caches_own_records(demo: tuple[Pa
         name for name, use in fetched.items() if use == "read"
     }
     assert {name for name, use in fetched.items() if use == "pending"} == fetched.keys() - first.keys()
-    assert told["records"]["n_rejected"].get("our own prefetch or touch", 0) > 0
+    assert summary["records"]["n_rejected"].get("our own prefetch or touch", 0) > 0
 
 
-def side(told: dict[str, Any]) -> Side:
-    return Side(**(told | {"seen": Observation(**told["seen"])}))
+def side(fields: dict[str, Any]) -> Side:
+    return Side(**(fields | {"seen": Observation(**fields["seen"])}))
 
 
 @pytest.fixture(scope="module")
 def both(demo: tuple[Path, dict[str, Any]]) -> Pair:
     """The two caches side by side that the demo ends with."""
-    told = demo[1]["side by side"]
-    assert told["missing"] is None
-    return Pair(**(told | {name: side(told[name]) for name in pair.ORDERS}))
+    fields = demo[1]["side by side"]
+    assert fields["missing"] is None
+    return Pair(**(fields | {name: side(fields[name]) for name in pair.ORDERS}))
 
 
 @pytest.fixture(scope="module")
-def seen(both: Pair) -> dict[str, Observation]:
+def observed(both: Pair) -> dict[str, Observation]:
     assert both.plain.seen is not None and both.steward.seen is not None
     return {pair.PLAIN: both.plain.seen, STEWARD: both.steward.seen}
 
@@ -121,46 +121,48 @@ def seen(both: Pair) -> dict[str, Observation]:
 @pytest.fixture(scope="module")
 def records(demo: tuple[Path, dict[str, Any]]) -> dict[str, tuple[FileClose, ...]]:
     captures = {name: read_capture(demo[0] / "side-by-side" / name / "gstream.txt") for name in pair.ORDERS}
-    assert not any(one.n_lost for one in captures.values())
+    assert not any(capture.n_lost for capture in captures.values())
     # A steward opens a file now and then, to hear of it.
-    reads = {name: [one for one in found.records if not one.is_ours] for name, found in captures.items()}
-    return {name: tuple(found) for name, found in reads.items()}
+    reads = {
+        name: [read for read in capture.records if not read.is_ours] for name, capture in captures.items()
+    }
+    return {name: tuple(records_of) for name, records_of in reads.items()}
 
 
 def test_both_caches_served_the_same_reads_and_none_failed(
-    seen: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
+    observed: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
 ) -> None:
     trace = pair.last_reads(pair.all_reads(SEED))
     names, sizes = Counter(pair.names_read(trace)), pair.file_sizes(trace)
-    for name, found in seen.items():
-        assert (found.reads, found.failed_reads) == (names.total(), 0)
-        reported = Counter(one.lfn for one in records[name])
+    for name, observation in observed.items():
+        assert (observation.reads, observation.failed_reads) == (names.total(), 0)
+        reported = Counter(record.lfn for record in records[name])
         assert reported <= names
-        assert found.closes == reported.total()
+        assert observation.closes == reported.total()
         # A file that is read again before its close is reported has one report, with the bytes of both reads.
-        read_bytes = sum(sizes[one] * n_reads for one, n_reads in names.items())
-        assert 0.995 * read_bytes <= found.hit_bytes + found.wan_bytes <= read_bytes
+        read_bytes = sum(sizes[name_read] * n_reads for name_read, n_reads in names.items())
+        assert 0.995 * read_bytes <= observation.hit_bytes + observation.wan_bytes <= read_bytes
 
 
-def test_stewards_evicted_and_caches_never_had_to_purge(both: Pair, seen: dict[str, Observation]) -> None:
-    for found in seen.values():
-        assert found.evicted_files > 100
+def test_stewards_evicted_and_caches_never_had_to_purge(both: Pair, observed: dict[str, Observation]) -> None:
+    for observation in observed.values():
+        assert observation.evicted_files > 100
         # Beside other tests a steward's look comes late now and then, so no bound holds at every moment.
-        assert 0.65 * both.capacity_bytes < found.mean_bytes < both.high_bytes
+        assert 0.65 * both.capacity_bytes < observation.mean_bytes < both.high_bytes
 
 
-def test_byte_hits_are_those_of_the_replay(both: Pair, seen: dict[str, Observation]) -> None:
+def test_byte_hits_are_those_of_the_replay(both: Pair, observed: dict[str, Observation]) -> None:
     for side in (both.plain, both.steward):
-        assert seen[side.cache].byte_hit_ratio == pytest.approx(side.replayed_byte_hit_ratio, abs=0.07)
+        assert observed[side.cache].byte_hit_ratio == pytest.approx(side.replayed_byte_hit_ratio, abs=0.07)
 
 
 def test_the_summary_is_computed_from_the_caches_records(
-    both: Pair, seen: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
+    both: Pair, observed: dict[str, Observation], records: dict[str, tuple[FileClose, ...]]
 ) -> None:
     # Each read is of a whole file, which the cache has or not.
-    wan = {name: sum(one.size_bytes for one in of if one.remotes) for name, of in records.items()}
-    for name, found in seen.items():
-        assert found.wan_bytes == pytest.approx(wan[name], rel=0.01)
+    wan = {name: sum(record.size_bytes for record in of if record.remotes) for name, of in records.items()}
+    for name, observation in observed.items():
+        assert observation.wan_bytes == pytest.approx(wan[name], rel=0.01)
     saved = wan[pair.PLAIN] - wan[STEWARD]
     first, *_ = answers_of(both)
     assert f"{'saves' if saved >= 0 else 'costs'} " in first

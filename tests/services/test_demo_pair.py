@@ -33,9 +33,9 @@ with ending.in_one_line(print):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="xc-") as made:
-        Path(made).chmod(0o755)  # the user that XRootD runs as must reach its folders
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="xc-") as path:
+        Path(path).chmod(0o755)  # the user that XRootD runs as must reach its folders
+        yield Path(path)
 
 
 @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL])
@@ -55,7 +55,7 @@ def test_one_that_is_ended_leaves_no_server(folder: Path, signalled: signal.Sign
 
 def servers(folder: Path) -> list[str]:
     """Command lines of the processes that run on a configuration in `folder`."""
-    found = []
+    lines = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             try:
@@ -63,5 +63,5 @@ def servers(folder: Path) -> list[str]:
             except OSError:  # ended meanwhile
                 continue
             if "xrootd" in line and f"{folder}/" in line and "-c " in line and "python" not in line:
-                found.append(line)
-    return found
+                lines.append(line)
+    return lines

@@ -96,12 +96,12 @@ def policies(browser: Any) -> list[str]:
 
 def ticks(browser: Any, axis: str = "x") -> list[list[str]]:
     """The labels that each plot shows on an axis."""
-    found: list[list[str]] = browser.ask(
+    table: list[list[str]] = browser.ask(
         "[...document.querySelectorAll('.plot')]"
         f".map(p => [...p.querySelectorAll('[data-axis={axis}] .tick')]"
         ".filter(t => !t.matches('.off')).map(t => t.querySelector('text').textContent))"
     )
-    return found
+    return table
 
 
 @pytest.mark.parametrize("width", [360, 1200])
@@ -145,19 +145,19 @@ def test_the_axis_fits_the_policies_that_are_shown(page: Any) -> None:
 
 
 def test_a_policy_is_switched_off_in_all_plots_and_on_again(page: Any) -> None:
-    shown, n = page.ask(f"document.querySelectorAll('{SHOWN}').length"), 20 + len(NAMES)
+    n_shown, n = page.ask(f"document.querySelectorAll('{SHOWN}').length"), 20 + len(NAMES)
     page.ask("document.querySelector('.controls summary').click()")
     assert page.ask("document.getElementById('n-policies').innerText") == f"{n} of {n} shown"
     page.ask("document.querySelector('figure .legend label').click()")  # the legend is a switch as well
     assert page.ask("document.getElementById('policy-0').checked") is False
-    groups = shown // (2 * n)  # of one policy in one plot
-    assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == shown - 2 * groups
+    groups = n_shown // (2 * n)  # of one policy in one plot
+    assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == n_shown - 2 * groups
     page.ask("document.querySelector('.plot').focus()")
     page.press("ArrowRight")
     assert tips(page)[0].startswith(f"{policies(page)[1]}: ")
     page.ask("document.getElementById('policy-0').focus()")
     page.press(" ")
-    assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == shown
+    assert page.ask(f"document.querySelectorAll('{SHOWN}').length") == n_shown
 
 
 def test_the_keyboard_alone_reaches_and_does_everything(page: Any) -> None:
@@ -201,8 +201,8 @@ def test_long_tables_are_folded_until_they_are_opened_and_print_as_they_are_show
 
 
 def test_names_of_others_are_shown_and_do_nothing(page: Any, board: Path) -> None:
-    shown = page.ask("[...document.querySelectorAll('td:nth-child(2)')].map(c => c.textContent)")
-    assert NAMES[1] in shown
+    cells = page.ask("[...document.querySelectorAll('td:nth-child(2)')].map(c => c.textContent)")
+    assert NAMES[1] in cells
     assert page.ask("window.hacked") is None
     assert page.ask("document.querySelectorAll('img').length") == 0
     assert page.complaints(board.as_uri()) == []
@@ -227,7 +227,7 @@ def test_a_page_of_nothing_opens_without_an_error(browser: Any, tmp_path: Path) 
     unknown = dict.fromkeys(
         ("cycle", *(f"byte_gap_closed{end}" for end in ("", "_lower", "_upper")), "core_hours")
     )
-    rows = [{"policy": one, "capacity_fraction": 0.1} | nothing | unknown for one in ("lru", "s3fifo")]
+    rows = [{"policy": policy, "capacity_fraction": 0.1} | nothing | unknown for policy in ("lru", "s3fifo")]
     answer = EvaluationAnswer(None, "2026-03-01", "2026-03-02", tuple(rows), ())
     export_evaluation(answer, tmp_path / "none.html", title="Nothing")
     no_bounds = {"byte_gap_closed_lower": None, "byte_gap_closed_upper": None}
@@ -292,6 +292,6 @@ def test_a_capacity_of_a_study_is_marked_and_chosen_in_its_table(browser: Any, t
     browser.ask("document.getElementById('capacity').focus()")
     for name in options[1:]:
         browser.press("ArrowDown")
-        (shown,) = browser.ask(rows)
-        assert shown.strip().startswith(name) and browser.ask(guides) == 1
+        (text,) = browser.ask(rows)
+        assert text.strip().startswith(name) and browser.ask(guides) == 1
     assert browser.ask("[...document.querySelectorAll('section')].every(s => !s.hidden)")

@@ -38,10 +38,10 @@ def started() -> Iterator[Federation]:
     with tempfile.TemporaryDirectory(prefix="fed-") as folder:
         Path(folder).chmod(0o755)
         try:
-            with running(Path(folder) / "f", NODES) as found:
+            with running(Path(folder) / "f", NODES) as running_site:
                 for name in (*FIRST, *SECOND, ALONE):
-                    found.put(name, b"x" * SIZE)
-                yield found
+                    running_site.put(name, b"x" * SIZE)
+                yield running_site
         except ServiceError as error:
             raise NoServer(str(error)) from None
 
@@ -51,13 +51,13 @@ def site() -> Iterator[Federation]:
     yield from needed("XRootD with cmsd", started())
 
 
-def asked(site: Federation, names: Sequence[str]) -> Redirector:
+def redirector_of(site: Federation, names: Sequence[str]) -> Redirector:
     """The redirector, once it serves the nodes called `names` and no other."""
-    found = Redirector(
-        site.redirector.url, {name: [f"127.0.0.1:{one.port}"] for name, one in site.nodes.items()}
+    redirector = Redirector(
+        site.redirector.url, {name: [f"127.0.0.1:{node.port}"] for name, node in site.nodes.items()}
     )
-    assert eventually(lambda: _serving(found) == set(names))
-    return found
+    assert eventually(lambda: _serving(redirector) == set(names))
+    return redirector
 
 
 def logged_in(site: Federation, name: str) -> None:
@@ -70,9 +70,9 @@ def logged_in(site: Federation, name: str) -> None:
         site.nodes[name].start()
 
 
-def _serving(found: Redirector) -> frozenset[str]:
+def _serving(redirector: Redirector) -> frozenset[str]:
     try:
-        return found.serving()
+        return redirector.serving()
     except TargetUnavailable:
         return frozenset()
 
@@ -127,9 +127,9 @@ def configured(site: Federation, tmp_path: Path, names: Sequence[str]) -> list[s
         tables.replace_rows(FILES, rows, ())
     conf = tmp_path / "site.toml"
     caches = "".join(
-        f'[caches.{one.name}]\nname = "{one.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
-        f'url = "{one.url}"\nnamespace = "{one.namespace}"\nredirector = "{site.redirector.url}"\n'
-        for one in map(site.nodes.__getitem__, names)
+        f'[caches.{node.name}]\nname = "{node.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
+        f'url = "{node.url}"\nnamespace = "{node.namespace}"\nredirector = "{site.redirector.url}"\n'
+        for node in map(site.nodes.__getitem__, names)
     )
     journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
     conf.write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
@@ -139,16 +139,16 @@ def configured(site: Federation, tmp_path: Path, names: Sequence[str]) -> list[s
 def prefilled(options: list[str], cache: str, dataset: str) -> dict[str, Any]:
     words = ["prefill", "--cache", cache, "--dataset", f"cms:/{dataset}/v/AOD", "--jobs", "4", *options]
     answer = CliRunner().invoke(app, words, catch_exceptions=False)
-    told: dict[str, Any] = json.loads(answer.stdout)
+    summary: dict[str, Any] = json.loads(answer.stdout)
     CliRunner().invoke(app, ["scan", "--cache", cache, *options], catch_exceptions=False)
-    return told
+    return summary
 
 
 def test_a_push_brings_one_copy_and_readers_are_sent_there(site: Federation) -> None:
-    redirector = asked(site, NODES)
+    redirector = redirector_of(site, NODES)
     nodes = {
-        name: XCacheTarget(name, one.url, one.namespace, redirector=redirector)
-        for name, one in site.nodes.items()
+        name: XCacheTarget(name, node.url, node.namespace, redirector=redirector)
+        for name, node in site.nodes.items()
     }
     assert redirector.holders(ALONE) == set()  # which the redirector remembers
     assert nodes["n2"].prefetch(ALONE, timeout_s=30) == SIZE
@@ -170,17 +170,17 @@ def n_dropped(site: Federation) -> int:
 
 
 def test_a_node_that_dies_or_joins_moves_its_share_alone(site: Federation, tmp_path: Path) -> None:
-    asked(site, NODES)
+    redirector_of(site, NODES)
     n_before = n_dropped(site)
     options = configured(site, tmp_path, NODES)
-    told = [prefilled(options, name, "b") for name in NODES]
+    summaries = [prefilled(options, name, "b") for name in NODES]
     first = held(site, "b")
     assert all(first.values())
     assert sorted(itertools.chain(*first.values())) == FIRST
-    assert sum(one["pushed"]["pushed"] for one in told) == len(FIRST)
+    assert sum(summary["pushed"]["pushed"] for summary in summaries) == len(FIRST)
     with Jobs(site, FIRST) as jobs:
         site.nodes["n3"].stop()
-        asked(site, ("n1", "n2"))
+        redirector_of(site, ("n1", "n2"))
         for name in ("n1", "n2"):
             prefilled(options, name, "b")
         after = held(site, "b")
@@ -189,11 +189,11 @@ def test_a_node_that_dies_or_joins_moves_its_share_alone(site: Federation, tmp_p
         joined = site.add("n4")
         try:
             joined.start()
-            asked(site, ("n1", "n2", "n4"))
+            redirector_of(site, ("n1", "n2", "n4"))
             options = configured(site, tmp_path, ("n1", "n2", "n4"))
             assert prefilled(options, "n4", "b")["prefetch"] == 0  # readers are sent to those that hold it
-            told = [prefilled(options, name, "d") for name in ("n1", "n2", "n4")]
-            assert all(one["prefetch"] for one in told)
+            summaries = [prefilled(options, name, "d") for name in ("n1", "n2", "n4")]
+            assert all(summary["prefetch"] for summary in summaries)
             assert sorted(itertools.chain(*held(site, "d").values())) == SECOND
         finally:
             joined.stop()
@@ -206,6 +206,6 @@ def test_a_node_that_dies_or_joins_moves_its_share_alone(site: Federation, tmp_p
     assert [read(site, name).returncode for name in FIRST] == [0] * len(FIRST)
     # It has what it had, and so have those that stood in for it: nobody fetches anything.
     logged_in(site, "n3")
-    asked(site, NODES)
+    redirector_of(site, NODES)
     options = configured(site, tmp_path, NODES)
     assert [prefilled(options, name, "b")["prefetch"] for name in NODES] == [0, 0, 0]

@@ -109,8 +109,8 @@ def trace(number: int) -> str:
 def test_a_lock_is_refused_and_names_its_holder(tables: Tables) -> None:
     with tables.exclusive("pull"):
         holder = json.loads(store_at(tables.root).read(LOCK))
-        told = f"process {os.getpid()}, since {holder['since']}.* cachecast unlock --tables {tables.root}"
-        with pytest.raises(ConflictError, match=told), tables.exclusive("pull"):
+        message = f"process {os.getpid()}, since {holder['since']}.* cachecast unlock --tables {tables.root}"
+        with pytest.raises(ConflictError, match=message), tables.exclusive("pull"):
             pass
         assert json.loads(store_at(tables.root).read(LOCK)) == holder
     with tables.exclusive("pull"):
@@ -126,9 +126,9 @@ def test_a_terminated_holder_gives_its_lock_back_and_a_killed_one_keeps_it_until
     with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive("pull"):
         pass
     words = ["unlock", "--tables", tables.root, "--json"]
-    told = [subprocess.check_output([sys.executable, "-c", CLI, *words], cwd=tmp_path) for _ in range(2)]
-    assert f"process {process.pid}" in json.loads(told[0])["held_by"]
-    assert json.loads(told[1])["held_by"] is None
+    answers = [subprocess.check_output([sys.executable, "-c", CLI, *words], cwd=tmp_path) for _ in range(2)]
+    assert f"process {process.pid}" in json.loads(answers[0])["held_by"]
+    assert json.loads(answers[1])["held_by"] is None
     with tables.exclusive("pull"):
         pass
 
@@ -152,7 +152,7 @@ def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
     with pytest.raises(ServiceError, match=r"hdfs://localhost:1/x/rejects: Connection refused.*is it up"):
         Tables("hdfs://localhost:1/x").head(REJECTS)
     tables.replace_rows(REJECTS, refusals(1), (DAY,))
-    for root, state, told in (
+    for root, state, words in (
         (tables.root, "ok", "1 tables"),
         (f"{tables.root}x", "ok", "first pull"),
         ("hdfs://localhost:1/x", "bad", "Connection refused"),
@@ -160,4 +160,4 @@ def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
         check = doctor.run(Settings.load(tables=root, env={}))[0]
         assert check.part == "tables"
         assert check.state == state
-        assert told in check.detail
+        assert words in check.detail

@@ -82,9 +82,9 @@ def read(site: Loopback, path: str) -> None:
 
 def on_disk(site: Loopback) -> set[str]:
     return {
-        f"/{one.relative_to(site.namespace)}"
-        for one in site.namespace.rglob("*.root*")
-        if one.suffix != ".cinfo"
+        f"/{path.relative_to(site.namespace)}"
+        for path in site.namespace.rglob("*.root*")
+        if path.suffix != ".cinfo"
     }
 
 
@@ -215,21 +215,21 @@ def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path]
     time.sleep(CYCLE_S - time.time() % CYCLE_S)  # what is open, or read after as_of, has no item
     as_of_s = int(time.time()) // CYCLE_S * CYCLE_S
     key = (day_label(as_of_s), as_of_label(as_of_s), "default")
-    wanted = [*(did for did, _ in files.values()), *evil]
-    tables.replace_rows(PREDICTIONS, list(map(prediction, wanted)), key)
+    dids = [*(did for did, _ in files.values()), *evil]
+    tables.replace_rows(PREDICTIONS, list(map(prediction, dids)), key)
     as_of = ["--as-of", as_of_label(as_of_s)]
     asked("plan", "--cache", "cache", *as_of, *options)
     items = tables.read_arrow(PLANS).to_pylist()
-    chosen = {row["name"]: (row["did"], row["action"]) for row in items}
-    assert len(chosen) == len(items), "one path is of one item"
+    by_name = {row["name"]: (row["did"], row["action"]) for row in items}
+    assert len(by_name) == len(items), "one path is of one item"
     for what, action in {"kept": "pin", "stale": "evict", "coming": "prefetch"}.items():
-        assert files[what][1] in chosen, (chosen, held)
-        assert chosen[files[what][1]][1] == action
-    assert chosen[files["kept"][1]][0] == files["kept"][0]
+        assert files[what][1] in by_name, (by_name, held)
+        assert by_name[files[what][1]][1] == action
+    assert by_name[files["kept"][1]][0] == files["kept"][0]
     asked("push", "run", "--cache", "cache", *as_of, "--unproven", "--force", *options)
     done = {row["did"] for row in tables.read_arrow(RECEIPTS).to_pylist() if row["state"] == "done"}
     assert files["kept"][0] in done and evil[2] not in done
-    gone = {files["stale"][1], *(path for path in copies if chosen.get(path, ("", ""))[1] == "evict")}
+    gone = {files["stale"][1], *(path for path in copies if by_name.get(path, ("", ""))[1] == "evict")}
     assert eventually(lambda: on_disk(site) == {*held, files["coming"][1]} - gone, 20)
 
 
@@ -246,8 +246,8 @@ def started() -> Iterator[Federation]:
     with tempfile.TemporaryDirectory(prefix="fed-") as folder:
         Path(folder).chmod(0o755)
         try:
-            with nodes_running(Path(folder) / "f", ("n1", "n2")) as found:
-                yield found
+            with nodes_running(Path(folder) / "f", ("n1", "n2")) as nodes:
+                yield nodes
         except ServiceError as error:
             raise NoServer(str(error)) from None
 
@@ -259,10 +259,10 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
         federation.put(hashed(scope, name, "/atlas/rucio"), b"x" * SIZE)
     journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
     caches = "".join(
-        f'[caches.{one.name}]\nname = "{one.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
-        f'url = "{one.url}"\nnamespace = "{one.namespace}"\nredirector = "{federation.redirector.url}"\n'
+        f'[caches.{node.name}]\nname = "{node.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
+        f'url = "{node.url}"\nnamespace = "{node.namespace}"\nredirector = "{federation.redirector.url}"\n'
         f'prefix = "/atlas/rucio"\n'
-        for one in federation.nodes.values()
+        for node in federation.nodes.values()
     )
     (tmp_path / "site.toml").write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
     options = ["--conf", str(tmp_path / "site.toml"), "--tables", str(tmp_path / "tables")]
@@ -279,8 +279,8 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
     )
     assert eventually(lambda: serving(federation) == {"n1", "n2"})
     for node in ("n1", "n2"):
-        told = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
-        assert told["pushed"]["failed"] == 0, told
+        summary = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
+        assert summary["pushed"]["failed"] == 0, summary
     held = [{path.name for path in node.namespace.rglob("*.root")} for node in federation.nodes.values()]
     assert all(held) and not held[0] & held[1] and held[0] | held[1] == set(names)
     by_hash = layout_of({"n1": 1, "n2": 1}).owners_of([f"{scope}:{name}" for name in names])

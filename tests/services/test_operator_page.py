@@ -92,13 +92,13 @@ def test_the_page_as_a_file_opens_without_a_service(browser: Any, tmp_path: Path
 
 def test_keys_suffice(browser: Any, server: PlacementServer) -> None:
     browser.open(f"{server.url}/operator", width=1280)
-    seen: list[str] = []
+    focused: list[str] = []
     for _ in range(40):
         browser.press("Tab")
-        seen.append(browser.ask(FOCUSED))
-        if seen[-1].startswith("<summary"):
+        focused.append(browser.ask(FOCUSED))
+        if focused[-1].startswith("<summary"):
             break
-    assert 'class="skip"' in seen[0] and seen[-1].startswith("<summary"), seen
+    assert 'class="skip"' in focused[0] and focused[-1].startswith("<summary"), focused
     assert browser.ask("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     assert not browser.ask("document.querySelector('details').open")
     browser.press("Enter")

@@ -24,10 +24,10 @@ SEEN_ROWS = "[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisib
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study")
     asked("workload", "--scenario", "mwt2", "--accesses", "20000", "--out", out / "trace")
-    told = asked(
+    answer = asked(
         "report", "--trace", out / "trace", "--capacity-fraction", "0.02", "--out", out / "study.html"
     )
-    assert told["accesses"] == pytest.approx(20_000, rel=0.01)
+    assert answer["accesses"] == pytest.approx(20_000, rel=0.01)
     return out / "study.html"
 
 
@@ -181,8 +181,8 @@ def test_a_fault_would_be_seen(browser: Any, tmp_path: Path, fault: str) -> None
         '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
         + BAD[fault]
     )
-    found = browser.faults(page, width=360)
-    assert any(fault in line for line in found), found
+    faults = browser.faults(page, width=360)
+    assert any(fault in line for line in faults), faults
 
 
 def test_the_placement_services_pages_need_no_other_host(browser: Any, tmp_path: Path) -> None:

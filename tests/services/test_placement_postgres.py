@@ -21,40 +21,40 @@ def postgres() -> Iterator[PostgresServer]:
         yield from needed("a real PostgreSQL", running(Path(folder)))
 
 
-def told(server: PlacementServer, path: str) -> Any:
+def answer_of(server: PlacementServer, path: str) -> Any:
     return httpx.get(f"{server.url}{path}", timeout=90).json()
 
 
 def test_two_services_agree_and_outlive_their_database(postgres: PostgresServer) -> None:
     refresh(postgres.url)
-    with serving(postgres.url) as one, serving(postgres.url) as two:
+    with serving(postgres.url) as first, serving(postgres.url) as second:
         for id in ("a", "b", "c"):
-            (one if id == "b" else two).beat(id)
-        eventually(lambda: len(told(one, "/serverRanges").get("EDGE", {}).get("servers", [])) == 3)
-        eventually(lambda: told(one, "/serverRanges") == told(two, "/serverRanges"))
-        with one.client() as operator:
+            (first if id == "b" else second).beat(id)
+        eventually(lambda: len(answer_of(first, "/serverRanges").get("EDGE", {}).get("servers", [])) == 3)
+        eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
+        with first.client() as operator:
             operator.put("/ds/reassign/cms:/P/E/HOT/other").raise_for_status()
-        eventually(lambda: told(two, "/ds/5/cms:/P/E/HOT") == ["other"])
-        with two.client() as operator:
+        eventually(lambda: answer_of(second, "/ds/5/cms:/P/E/HOT") == ["other"])
+        with second.client() as operator:
             operator.delete("/liveness/EDGE/c").raise_for_status()
-        eventually(lambda: len(told(one, "/serverRanges")["EDGE"]["servers"]) == 2)
-        ranges = told(one, "/serverRanges")
+        eventually(lambda: len(answer_of(first, "/serverRanges")["EDGE"]["servers"]) == 2)
+        ranges = answer_of(first, "/serverRanges")
         postgres.stop()
         try:
-            eventually(lambda: told(one, "/health")["status"] == "degraded")
-            assert "not-shown" not in told(one, "/health")["database"]
-            assert told(one, "/serverRanges") == ranges
-            assert told(one, "/ds/5/cms:/P/E/AOD") == ["EDGE"]
-            one.beat("d")
-            assert len(told(one, "/serverRanges")["EDGE"]["servers"]) == 3
-            with one.client() as operator:
+            eventually(lambda: answer_of(first, "/health")["status"] == "degraded")
+            assert "not-shown" not in answer_of(first, "/health")["database"]
+            assert answer_of(first, "/serverRanges") == ranges
+            assert answer_of(first, "/ds/5/cms:/P/E/AOD") == ["EDGE"]
+            first.beat("d")
+            assert len(answer_of(first, "/serverRanges")["EDGE"]["servers"]) == 3
+            with first.client() as operator:
                 refused = operator.put("/serve", json={"client": "T2", "cache_site": "EDGE"})
             assert refused.status_code == 503
         finally:
             postgres.start()
-        eventually(lambda: told(one, "/health")["status"] == "ok")
-        eventually(lambda: told(one, "/serverRanges") == told(two, "/serverRanges"))
-        assert len(told(two, "/serverRanges")["EDGE"]["servers"]) == 3
+        eventually(lambda: answer_of(first, "/health")["status"] == "ok")
+        eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
+        assert len(answer_of(second, "/serverRanges")["EDGE"]["servers"]) == 3
     with serving(postgres.url) as again:
-        assert len(told(again, "/serverRanges")["EDGE"]["servers"]) == 3
-        assert told(again, "/ds/5/cms:/P/E/HOT") == ["other"]
+        assert len(answer_of(again, "/serverRanges")["EDGE"]["servers"]) == 3
+        assert answer_of(again, "/ds/5/cms:/P/E/HOT") == ["other"]

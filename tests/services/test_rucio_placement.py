@@ -72,14 +72,14 @@ def server_in(ranges: Any, name: str) -> str:
 
 
 def test_pfns_lead_through_the_server_that_holds_the_file(admin: Any, placement: PlacementServer) -> None:
-    origin, told = pfns(admin, "ELSEWHERE"), pfns(admin, CLIENT)
+    origin, at_client = pfns(admin, "ELSEWHERE"), pfns(admin, CLIENT)
     ranges = httpx.get(f"{placement.url}/serverRanges").json()["EDGE"]
     assert all(pfn.startswith("root://origin.example.org:1094//store/") for pfn in origin.values())
-    assert told == {name: f"root://{server_in(ranges, name)}//{origin[name]}" for name in FILES}
+    assert at_client == {name: f"root://{server_in(ranges, name)}//{origin[name]}" for name in FILES}
     for name in FILES:
-        asked = httpx.post(f"{placement.url}/prefix", json={"client": "EDGE", "filename": name})
-        assert told[name].startswith(f"root://{asked.text}//root://")
-    assert len({pfn.split("/")[2] for pfn in told.values()}) == len(EDGE)
+        prefix = httpx.post(f"{placement.url}/prefix", json={"client": "EDGE", "filename": name})
+        assert at_client[name].startswith(f"root://{prefix.text}//root://")
+    assert len({pfn.split("/")[2] for pfn in at_client.values()}) == len(EDGE)
 
 
 def test_a_dropped_server_gets_no_pfn_and_the_others_keep_theirs(
@@ -110,8 +110,8 @@ def test_virtual_placement_names_our_sites(
         params={"deep": True},
     )
     assert reply.status_code == 200
-    told = [json.loads(line) for line in reply.text.splitlines()]
-    assert [one["site"] for one in told if one.get("vp")] == ["FAR", "EDGE"]
+    replicas = [json.loads(line) for line in reply.text.splitlines()]
+    assert [replica["site"] for replica in replicas if replica.get("vp")] == ["FAR", "EDGE"]
 
 
 def test_rucio_tells_plain_origins_while_the_service_is_away(admin: Any, placement: PlacementServer) -> None:

@@ -116,19 +116,19 @@ def test_the_files_of_datasets_are_as_the_server_was_told(
 ) -> None:
     monkeypatch.setattr(rucio_session, "DIDS_AT_ONCE", at_once)
     monkeypatch.setattr(rucio_catalogue, "FILES_AT_ONCE", at_once)
-    told = pulled(f"{SCOPE}:{AOD}", f"{SCOPE}:{AOD}.empty", f"{CMS}:{BLOCKS}", f"{CMS}:{BLOCKS}-1")
-    found = files(tables)
-    wanted = {did: origins for did, origins in held.items() if named(7)[6] not in did}
-    assert {did: row["origins"] for did, row in found.items()} == wanted
-    assert (told.n_rows, told.n_new, told.n_duplicates, dict(told.n_rejected)) == (12, 12, 0, {})
+    summary = pulled(f"{SCOPE}:{AOD}", f"{SCOPE}:{AOD}.empty", f"{CMS}:{BLOCKS}", f"{CMS}:{BLOCKS}-1")
+    by_did = files(tables)
+    expected = {did: origins for did, origins in held.items() if named(7)[6] not in did}
+    assert {did: row["origins"] for did, row in by_did.items()} == expected
+    assert (summary.n_rows, summary.n_new, summary.n_duplicates, dict(summary.n_rejected)) == (12, 12, 0, {})
     for index, name in enumerate(named(6)):
-        row = found[f"{SCOPE}:{name}"]
+        row = by_did[f"{SCOPE}:{name}"]
         assert (row["size_bytes"], row["adler32"]) == (1000 + index, f"{index:08x}")
         assert (row["dataset"], row["tier"]) == (f"{SCOPE}:{AOD}", "AOD")
         assert (row["campaign"], row["locked"]) == (SCOPE, ["ORIGIN_A"])
         assert row["created_at"] <= row["known_at"] <= dt.datetime.now(dt.UTC)
         assert row["updated_at"] == dt.datetime(2030, 3, 5, tzinfo=dt.UTC)
-    block = found[f"{CMS}:/store/mc/RunIII/TT/AODSIM/P-v1/1/0.root"]
+    block = by_did[f"{CMS}:/store/mc/RunIII/TT/AODSIM/P-v1/1/0.root"]
     assert (block["dataset"], block["tier"], block["locked"]) == (f"{CMS}:{BLOCKS}-1", "AODSIM", [])
 
 
@@ -152,30 +152,30 @@ def test_a_second_pull_changes_nothing_and_a_later_one_what_has_changed(
     admin.update_replicas_states("ORIGIN_A", [{"scope": scope, "name": "one", "state": "U"}])
     admin.add_replicas("ORIGIN_B", replicas(scope, ["one"]))
     assert pulled(f"{scope}:ds", day=DAY + dt.timedelta(1)).n_new == 2
-    found = files(tables)
-    assert {row["name"]: row["origins"] for row in found.values()} == {
+    by_did = files(tables)
+    assert {row["name"]: row["origins"] for row in by_did.values()} == {
         "one": ["ORIGIN_B"],
         "two": ["ORIGIN_A"],
     }
     # Names that tell nothing have the dataset's.
-    assert {(row["tier"], row["campaign"]) for row in found.values()} == {("AOD", "MC23:MC23a")}
+    assert {(row["tier"], row["campaign"]) for row in by_did.values()} == {("AOD", "MC23:MC23a")}
 
 
 def test_patterns_and_files_may_be_named_too(held: dict[str, list[str]], pulled: Any, tables: Tables) -> None:
     assert pulled(f"{SCOPE}:*recon.AOD*", f"{SCOPE}:{named(7)[6]}").n_new == 7
-    found = files(tables)
-    assert {did: row["origins"] for did, row in found.items()} == {
+    by_did = files(tables)
+    assert {did: row["origins"] for did, row in by_did.items()} == {
         did: origins for did, origins in held.items() if did.startswith(SCOPE)
     }
-    assert found[f"{SCOPE}:{named(7)[6]}"]["dataset"] is None
+    assert by_did[f"{SCOPE}:{named(7)[6]}"]["dataset"] is None
 
 
 def test_what_rucio_does_not_know_is_refused_by_its_name(
     held: dict[str, list[str]], pulled: Any, tables: Tables
 ) -> None:
-    told = pulled(f"{SCOPE}:gone", "no did", "nowhere:x*", f"{SCOPE}:{AOD}", f"{SCOPE}:no name!", "a b:c")
-    assert (told.n_rows, told.n_new) == (11, 6)
-    assert dict(told.n_rejected) == {
+    summary = pulled(f"{SCOPE}:gone", "no did", "nowhere:x*", f"{SCOPE}:{AOD}", f"{SCOPE}:no name!", "a b:c")
+    assert (summary.n_rows, summary.n_new) == (11, 6)
+    assert dict(summary.n_rejected) == {
         "unknown to Rucio": 1,
         "a name that Rucio's rules refuse": 2,
         "not a DID, as scope:name": 1,
@@ -199,8 +199,8 @@ def test_the_datasets_in_use_are_those_that_were_read_lately(
         at = dt.datetime.combine(DAY, dt.time(), dt.UTC) - dt.timedelta(days)
         event = {"dataset": dataset, "accessed_at": at, "known_at": at, "event_id": str(days)}
         tables.replace_rows(ACCESSES, [row | event], (at.date().isoformat(),))
-    told = pulled(path="in-use")
-    assert (told.n_new, {row["scope"] for row in files(tables).values()}) == (6, {CMS})
+    summary = pulled(path="in-use")
+    assert (summary.n_new, {row["scope"] for row in files(tables).values()}) == (6, {CMS})
 
 
 def test_an_answer_that_is_cut_or_late_is_asked_for_again_whole(
@@ -215,17 +215,17 @@ def test_an_answer_that_is_cut_or_late_is_asked_for_again_whole(
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "words"),
     [("503", "503"), ("500", "500"), ("slow", "ReadTimeout"), ("cut", "ChunkedEncodingError|IncompleteRead")],
 )
 def test_a_server_that_stays_broken_is_one_line_with_its_remedy(
-    rucio: RucioServer, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, fault: str, told: str
+    rucio: RucioServer, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, fault: str, words: str
 ) -> None:
     at = session(proxy.url, tmp_path, timeout_s=1, attempts=2)
     at.ask("log in", lambda client: [client.whoami()])
     proxy.slow_s = 1.5
     proxy.faults.extend([fault] * 20)
-    with pytest.raises(ServiceError, match=f"does not answer .RSEs., after 2 tries: .*({told})") as caught:
+    with pytest.raises(ServiceError, match=f"does not answer .RSEs., after 2 tries: .*({words})") as caught:
         at.ask("RSEs", lambda client: client.list_rses())
     assert "\n" not in str(caught.value)
 
@@ -281,7 +281,7 @@ def test_a_bearer_token_is_taken_from_the_environment_and_never_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "words"),
     [
         ({"password": ""}, "CACHECAST_RUCIO__PASSWORD"),
         ({"auth_type": "x509", "client_cert": "/no/cert", "client_key": "/no/key"}, "/no/cert"),
@@ -291,10 +291,10 @@ def test_a_bearer_token_is_taken_from_the_environment_and_never_asked_for(
     ids=lambda value: "",
 )
 def test_a_missing_credential_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, str], words: str
 ) -> None:
     monkeypatch.delenv("X509_USER_PROXY", raising=False)
-    with pytest.raises(CachecastError, match=told):
+    with pytest.raises(CachecastError, match=words):
         session("http://127.0.0.1:9", tmp_path, **setting)
 
 

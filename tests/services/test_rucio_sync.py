@@ -97,15 +97,15 @@ class Site:
 
 @pytest.fixture
 def site(rucio: RucioServer, tmp_path: Path) -> Iterator[Callable[[int], Site]]:
-    made: list[Site] = []
+    sites: list[Site] = []
 
     def site(n_files: int) -> Site:
-        made.append(Site(rucio, tmp_path, n_files))
-        return made[-1]
+        sites.append(Site(rucio, tmp_path, n_files))
+        return sites[-1]
 
     yield site
-    for one in made:
-        one.close()
+    for begun in sites:
+        begun.close()
 
 
 @pytest.mark.usefixtures("consumer")
@@ -114,20 +114,20 @@ def test_replicas_come_and_go_with_the_caches_content(broker: Broker, site: Call
     sync, stranger = here.sync(broker), Did(here.scope, "nobody.knows.root")
     odd = Did(here.scope, "no name by Rucio's rules")
 
-    def told(held: list[Did]) -> dict[str, int]:
+    def report(held: list[Did]) -> dict[str, int]:
         sync.report(changes(held, here.told.states(here.rse)), now_s=1.0)
         return sync.confirm(wait_s=10)
 
-    first = told([*here.files, stranger, odd])
+    first = report([*here.files, stranger, odd])
     assert first == {"added": len(here.files), "removed": 0, "unknown": 2, "unconfirmed": 0}
     assert here.at_cache() == set(here.files)
     # Nothing new, nothing told.
     assert changes([*here.files, stranger, odd], here.told.states(here.rse)) == ([], [], [])
-    kept = here.files[: FILES_PER_MESSAGE - 1]
-    assert told(kept) == {"added": 0, "removed": 6, "unknown": 0, "unconfirmed": 0}
-    assert here.at_cache() == set(kept)
-    assert told(here.files)["added"] == 6
-    assert told([])["removed"] == len(here.files)
+    first_files = here.files[: FILES_PER_MESSAGE - 1]
+    assert report(first_files) == {"added": 0, "removed": 6, "unknown": 0, "unconfirmed": 0}
+    assert here.at_cache() == set(first_files)
+    assert report(here.files)["added"] == 6
+    assert report([])["removed"] == len(here.files)
     assert not here.at_cache()
     assert not here.told.states(here.rse)
 
@@ -196,7 +196,7 @@ def test_a_broker_that_is_away_or_silent_is_one_line(tmp_path: Path) -> None:
 
 def test_a_set_up_rse_refuses_rules_and_the_reaper(rucio: RucioServer, site: Callable[[int], Site]) -> None:
     here = site(1)
-    assert {one.what: one.state for one in rse_room.check(here.session, here.rse)} == dict.fromkeys(
+    assert {check.what: check.state for check in rse_room.check(here.session, here.rse)} == dict.fromkeys(
         ("volatile", "not deletable", "not writable", "readable", "not greedy", "read only", "no rules"), "ok"
     )
     assert rse_room.set_up(here.session, here.rse, DOOR) == []
@@ -212,14 +212,14 @@ def test_a_set_up_rse_refuses_rules_and_the_reaper(rucio: RucioServer, site: Cal
     (rule,) = here.admin.add_replication_rule(
         [here.files[0]._asdict()], 1, here.rse, ignore_availability=True
     )
-    (bad,) = [one for one in rse_room.check(here.session, here.rse) if one.state == "bad"]
+    (bad,) = [check for check in rse_room.check(here.session, here.rse) if check.state == "bad"]
     assert (bad.what, rule in bad.detail) == ("no rules", True)
 
 
 def test_an_unsafe_rse_is_found_and_mended(rucio: RucioServer, site: Callable[[int], Site]) -> None:
     here = site(1)
     rse = f"{here.rse}-OLD"
-    assert [one.what for one in rse_room.check(here.session, rse)] == ["exists"]
+    assert [check.what for check in rse_room.check(here.session, rse)] == ["exists"]
     here.admin.add_rse(rse, volatile=True)
     here.admin.add_rse_attribute(rse, "greedyDeletion", True)
     domains = {"wan": {"read": 1, "write": 1, "delete": 1, "third_party_copy_read": 1}}
@@ -229,12 +229,12 @@ def test_an_unsafe_rse_is_found_and_mended(rucio: RucioServer, site: Callable[[i
     here.admin.add_dataset(here.scope, "ds")
     here.admin.attach_dids(here.scope, "ds", [here.files[0]._asdict()])
     (rule,) = here.admin.add_replication_rule([{"scope": here.scope, "name": "ds"}], 1, rse)
-    bad = {one.what: one.detail for one in rse_room.check(here.session, rse) if one.state == "bad"}
+    bad = {check.what: check.detail for check in rse_room.check(here.session, rse) if check.state == "bad"}
     assert list(bad) == ["not deletable", "not writable", "not greedy", "read only", "no rules"]
     assert rule in bad["no rules"]
     assert "delete, third_party_copy_read, write" in bad["read only"]
     assert rse_room.set_up(here.session, rse, DOOR) == ["made not writable, not deletable"]
-    left = {one.what for one in rse_room.check(here.session, rse) if one.state == "bad"}
+    left = {check.what for check in rse_room.check(here.session, rse) if check.state == "bad"}
     assert left == {"not greedy", "read only", "no rules"}
     with pytest.raises(ServiceError, match=f"{here.origin} is there and holds files of its own"):
         rse_room.set_up(here.session, here.origin, DOOR)
@@ -261,9 +261,9 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
     caches.mkdir(parents=True)
     toml = f'name = "xc"\nkind = "directory"\nurl = "{tmp_path}/cache"\norigin = "{tmp_path}/origin"\n'
     (caches / "xc.toml").write_text(f'{toml}capacity = "1TB"\nrse = "{rse}"\n')
-    given = {"URL": rucio.url, "ACCOUNT": "root", "USERNAME": "ddmlab", "PASSWORD": "secret"}
-    given |= {"BROKER": f"stomp://127.0.0.1:{broker_port}", "BROKER_USERNAME": "r", "BROKER_PASSWORD": "r"}
-    for key, value in given.items():
+    options = {"URL": rucio.url, "ACCOUNT": "root", "USERNAME": "ddmlab", "PASSWORD": "secret"}
+    options |= {"BROKER": f"stomp://127.0.0.1:{broker_port}", "BROKER_USERNAME": "r", "BROKER_PASSWORD": "r"}
+    for key, value in options.items():
         monkeypatch.setenv(f"CACHECAST_RUCIO__{key}", value)
     monkeypatch.setenv("CACHECAST_PUSH__JOURNAL", str(tmp_path / "push.db"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -275,7 +275,7 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
 
     assert run("check", code=1)[0]["what"] == "exists"
     assert run("setup-rse", "--cache", "xc")["done"] == ["added, volatile"]
-    assert {one["state"] for one in run("check")} == {"ok"}
+    assert {check["state"] for check in run("check")} == {"ok"}
     assert run("sync", "--cache", "xc", "--dry-run")["to_add"] == 3
     first = run("sync", "--cache", "xc")
     assert (first["held"], first["unnamed"], first["added"], first["unconfirmed"]) == (4, 1, 3, 0)
@@ -294,7 +294,7 @@ def test_a_cache_without_an_rse_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "caches").mkdir()
     toml = 'name = "xc"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = "1TB"\n'
     (tmp_path / "caches" / "xc.toml").write_text(toml)
-    for words, told in ((["check"], "no cache has an RSE"), (["sync", "--cache", "xc"], "has no RSE")):
+    for words, message in ((["check"], "no cache has an RSE"), (["sync", "--cache", "xc"], "has no RSE")):
         answer = CliRunner().invoke(app, ["rucio", *words, "--conf", str(tmp_path)])
         assert isinstance(answer.exception, CachecastError)
-        assert told in str(answer.exception)
+        assert message in str(answer.exception)

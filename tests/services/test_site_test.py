@@ -76,15 +76,15 @@ def test_all_is_measured_and_only_what_it_fetched_is_evicted(
 ) -> None:
     own, *names = new_files(site, "all", 3)
     XCacheTarget("xc", site.cache_url, site.namespace).prefetch(own, timeout_s=20)
-    found = measured(site, tmp_path, [own, *names])
+    result = measured(site, tmp_path, [own, *names])
     assert holds(site, own, *names) == [True, False, False]
-    assert set(found.files) == set(names) and own in " ".join(found.notes)
-    assert {(one.place, one.reading) for one in found.rates if one.rate_bytes_per_s} == {
+    assert set(result.files) == set(names) and own in " ".join(result.notes)
+    assert {(rate.place, rate.reading) for rate in result.rates if rate.rate_bytes_per_s} == {
         (place, reading) for place in ("127.0.0.1", "cold", "warm") for reading in ("whole", "35 %", "5 %")
     }
-    assert (found.failures, found.read_bytes) == ((), 2 * SIZE)
+    assert (result.failures, result.read_bytes) == ((), 2 * SIZE)
     new, page = tmp_path / "new.toml", tmp_path / "page.html"
-    site_page.write(found, settings_to=new, page_to=page)
+    site_page.write(result, settings_to=new, page_to=page)
     assert [browser.faults(page, width=width) for width in (390, 1400)] == [[], []]
     assert Settings.load(new, env={}).regions["127.0.0.1"].rtt_ms > 0
     with pytest.raises(InputError, match="holds it already"):
@@ -97,12 +97,12 @@ def test_bytes_that_differ_end_it_and_nothing_stays(
     names, read = new_files(site, "lie"), Measuring._read
 
     def changed_first(
-        self: Measuring, kind: Kind, number: int, chosen: list[Span], timeout_s: float
+        self: Measuring, kind: Kind, number: int, spans: list[Span], timeout_s: float
     ) -> object:
         if kind.share == 1 and kind.place == "warm":
             for name in names:
                 (site.namespace / name[1:]).write_bytes(os.urandom(SIZE))
-        return read(self, kind, number, chosen, timeout_s)
+        return read(self, kind, number, spans, timeout_s)
 
     monkeypatch.setattr(Measuring, "_read", changed_first)
     with pytest.raises(PushRejected, match="warm gives other bytes of /store/mc/lie"):
@@ -121,6 +121,6 @@ def test_ctrl_c_leaves_nothing_in_the_cache(site: Loopback, tmp_path: Path) -> N
             assert time.monotonic() < deadline and command.poll() is None
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
-        _, told = command.communicate(timeout=180)
-    assert (command.returncode, told.splitlines()[-1]) == (130, "interrupted")
+        _, complaints = command.communicate(timeout=180)
+    assert (command.returncode, complaints.splitlines()[-1]) == (130, "interrupted")
     assert holds(site, *names) == [False]

@@ -61,16 +61,16 @@ def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path]
     names = [f"/store/mc/seen{number}.root" for number in range(8)]
     for name in [*names, "/store/mc/zero.root"]:
         site[0].add_file(name, b"" if "zero" in name else b"x" * 300_000)
-    wanted = [*names, "/store/mc/zero.root", "/store/mc/missing.root"]
+    names_asked = [*names, "/store/mc/zero.root", "/store/mc/missing.root"]
     target = target_of(site)
-    summary = run(target, journal, [item(name, "prefetch", rank) for rank, name in enumerate(wanted)])
+    summary = run(target, journal, [item(name, "prefetch", rank) for rank, name in enumerate(names_asked)])
     assert (summary.pushed, summary.failed, summary.bytes_fetched) == (9, 1, 2_400_000)
     (failed,) = [row for row in journal.reports.receipts() if row["state"] == "failed"]
     assert failed["did"] == "t:/store/mc/missing.root" and "no such file" in failed["error"]
-    held = {one.name: one for one in target.inventory()}
-    assert all(held[name].complete for name in wanted[:-1])
+    held = {entry.name: entry for entry in target.inventory()}
+    assert all(held[name].complete for name in names_asked[:-1])
     assert eventually(
-        lambda: {r.lfn for r in read_capture(site[1]).records if r.complete} >= set(wanted[:-1])
+        lambda: {r.lfn for r in read_capture(site[1]).records if r.complete} >= set(names_asked[:-1])
     )
     events = [record for record in read_capture(site[1]).records if record.lfn in names]
     # A byte asked per block is a byte counted per block, while whole blocks came over the WAN.
@@ -106,9 +106,9 @@ def test_the_doctor_tells_the_version_and_what_it_changes(
         )
         settings = Settings.load(conf, tables=str(tmp_path / "tables"), env={})
         checks = {check.part: check for check in doctor.run(settings)}
-    told = checks["cache xc"]
-    assert told.state == "ok" and f"XRootD {xrootd}: " in told.detail
-    assert ("removes open files" in told.detail) == target_of(site).removes_open_files()
+    of_cache = checks["cache xc"]
+    assert of_cache.state == "ok" and f"XRootD {xrootd}: " in of_cache.detail
+    assert ("removes open files" in of_cache.detail) == target_of(site).removes_open_files()
     assert (
         checks["cache other"].state == "bad" and "does not tell its version" in checks["cache other"].detail
     )
@@ -174,12 +174,12 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     site[0].restart_cache()
     assert eventually(lambda: len(list(target.inventory())) < len(names), 150), "no purge came"
     time.sleep(0.5)
-    gone = set(names) - {one.name for one in target.inventory()}
+    gone = set(names) - {entry.name for entry in target.inventory()}
     assert pinned not in gone
     if target.server_version().stat_tells_whole:
-        found = server_count(site[0].namespace)
-        assert found is not None and abs(time.time() - found.at_s) < 300
-        assert 6 * MIB < found.n_bytes <= len(names) * MIB, "by the server's own statistics"
+        count = server_count(site[0].namespace)
+        assert count is not None and abs(time.time() - count.at_s) < 300
+        assert 6 * MIB < count.n_bytes <= len(names) * MIB, "by the server's own statistics"
     # Down to the nominal size, oldest first; what the cache has not yet let go of waits for the next purge.
     assert 0 < len(gone) <= 4 and gone <= set(older)
 

@@ -121,11 +121,11 @@ def test_each_fault_of_a_file_is_told_in_its_receipt(sites: dict[str, Loopback],
     ]
     summary = run(sites, journal, plan)
     assert (summary.pushed, summary.failed, summary.stopped) == (3, 4, None)
-    told = errors(journal)
-    assert not any(told[name] for name in (good, ODD, "/store/mc/empty.root"))
-    assert "the cache holds a complete file of 300000 bytes" in told[stale]
-    assert "its source has a file of 301000 bytes" in told[changed]
-    assert "not authorised" in told[closed] and "no such file" in told["/store/mc/none.root"]
+    by_name = errors(journal)
+    assert not any(by_name[name] for name in (good, ODD, "/store/mc/empty.root"))
+    assert "the cache holds a complete file of 300000 bytes" in by_name[stale]
+    assert "its source has a file of 301000 bytes" in by_name[changed]
+    assert "not authorised" in by_name[closed] and "no such file" in by_name["/store/mc/none.root"]
     assert journal.reports.faults("one") == {"file": 4}
     assert whole(site, good) and whole(site, ODD)
     assert [uses(site, name) for name in (good, ODD)] == [1, 1]
@@ -158,8 +158,8 @@ def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
         assert left.startswith("the cache's own origin: ") and "s wasted" in left
         assert states(journal)["planned"] == 24 - summary.pushed
         assert journal.reports.faults("one").keys() == {"source"}
-        told = "\n".join(errors(journal).values())
-        assert re.search("connection (refused|error)", told, re.IGNORECASE), told
+        text = "\n".join(errors(journal).values())
+        assert re.search("connection (refused|error)", text, re.IGNORECASE), text
         # Held files do not need the origin.
         pin = dataclasses.replace(item("one", names[0], "pin"), kind=PREFILL)
         beside = [dataclasses.replace(pin, as_of_s=AS_OF_S + 1)]
@@ -336,9 +336,9 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
     path.mkdir(parents=True)
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     mount = [*as_root, "mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", str(path)]
-    made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.fail(f"this test fills a disk of its own, and cannot mount one: {made.stderr.strip()}")
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.fail(f"this test fills a disk of its own, and cannot mount one: {mounted.stderr.strip()}")
     try:
         yield
     finally:
@@ -374,9 +374,9 @@ def pusher(conf: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def done_by(process: subprocess.Popen[str]) -> str:
-    told, complaints = process.communicate(timeout=600)
+    output, complaints = process.communicate(timeout=600)
     assert process.returncode == 0, complaints
-    return told
+    return output
 
 
 def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: Path) -> None:

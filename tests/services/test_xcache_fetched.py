@@ -175,12 +175,12 @@ def scanned(tmp_path: Path, site: Site, names: Sequence[str] = NAMES) -> Tables:
     return tables
 
 
-def told(tables: Tables) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {name: [] for name in NAMES}
+def reads_by_name(tables: Tables) -> dict[str, list[Row]]:
+    by_name: dict[str, list[Row]] = {name: [] for name in NAMES}
     order = [("closed_at", "ascending"), ("disk_accesses", "ascending")]
     for row in tables.read_arrow(ACCESSES).sort_by(order).to_pylist():
-        found[Path(row["name"]).stem].append(row)
-    return found
+        by_name[Path(row["name"]).stem].append(row)
+    return by_name
 
 
 def of_a_job(tables: Tables) -> float:
@@ -194,8 +194,8 @@ def of_a_job(tables: Tables) -> float:
     schema = arrow_schema(JOB_RECORDS).append(pa.field("day", pa.string()))
     tables.replace_arrow(JOB_RECORDS, pa.Table.from_pylist([job], schema))
     with jobs_with_places(tables, JobSelection(first[0], f"{day:%Y-%m-%d}"), ()) as database:
-        (found,) = database.sql("SELECT hit_bytes / (hit_bytes + miss_bytes) FROM jobs").fetchall()
-    return float(found[0])
+        (ratio,) = database.sql("SELECT hit_bytes / (hit_bytes + miss_bytes) FROM jobs").fetchall()
+    return float(ratio[0])
 
 
 @pytest.mark.every_version
@@ -203,7 +203,7 @@ def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_pat
     use(site)
     lives = {"evicted": SIZE}  # cinfo knows nothing of an earlier life
     for tables, unknown in ((pulled(tmp_path, site), {}), (scanned(tmp_path, site), lives)):
-        for name, rows in told(tables).items():
+        for name, rows in reads_by_name(tables).items():
             truth, lost = site.truth[name], unknown.get(name, 0)
             assert sum(row["bytes_missed"] for row in rows) == pytest.approx(
                 truth.fetched - lost, rel=0.02
@@ -220,7 +220,7 @@ def test_what_was_fetched_is_within_two_percent_of_the_truth(site: Site, tmp_pat
         days = [counts_of_day(tables, day) for (day,) in tables.head(ACCESSES).partitions]
         (compared,) = sums_by(pa.concat_tables(days), "cache").to_pylist()
         assert compared["hit_bytes"] / compared["read_bytes"] == pytest.approx(hit / read, abs=0.02)
-        reads = told(tables)
+        reads = reads_by_name(tables)
         assert [row["bytes_hit"] > 0 for row in reads["half"]] == [False, True, True]
         assert [row["bytes_missed"] for row in reads["within"][1:]] == [0, 0, 0]
         assert len({row["event_id"] for row in reads["within"]}) == 4
@@ -244,7 +244,7 @@ def test_later_scans_know_what_came_since(site: Site, tmp_path: Path) -> None:
     assert eventually(lambda: not site.info("half").is_open, 40)
     assert scan_now().new_accesses == 2
     assert scan_now().new_accesses == 0
-    rows = told(tables)["half"]
+    rows = reads_by_name(tables)["half"]
     assert [row["bytes_missed"] for row in rows] == pytest.approx(
         [site.blocks(half), SIZE // 4, SIZE // 4], abs=3 * site.block
     )
@@ -263,6 +263,6 @@ def test_what_was_read_ahead_was_fetched_for_the_first(reads_ahead: Site, tmp_pa
     site.close(held)
     site.read(name, fetched=0)
     for tables in (pulled(tmp_path, site), scanned(tmp_path, site, [name])):
-        rows = told(tables)[name]
+        rows = reads_by_name(tables)[name]
         assert [row["bytes_missed"] for row in rows] == [SIZE, 0]
         assert [row["bytes_hit"] for row in rows] == [0, SIZE]

@@ -38,7 +38,7 @@ def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
     for daemon in (site.origin, site.cache):
         if daemon.pid is None:
             daemon.start()
-    for name in [one.name for one in target_of(site).inventory()]:
+    for name in [entry.name for entry in target_of(site).inventory()]:
         target_of(site).evict(name, timeout_s=10)
     eventually(lambda: not any(site.namespace.rglob("*.cinfo")), 10)
 
@@ -130,7 +130,7 @@ def test_the_inventory_of_an_empty_folder_needs_the_servers_word(site: Loopback,
     names = held(site, "expected", 3)
     with pytest.raises(TargetUnavailable, match="does not show it: mount the disk"):
         list(empty.inventory(names))
-    assert {one.name for one in target_of(site).inventory([*names, "/store/mc/purged.root"])} == set(names)
+    assert {file.name for file in target_of(site).inventory([*names, "/store/mc/purged.root"])} == set(names)
     site.cache.stop()
     for target in (empty, target_of(site)):
         with pytest.raises(TargetUnavailable, match="does not answer"):
@@ -155,7 +155,7 @@ def test_a_file_with_a_damaged_record_is_there(site: Loopback, journal: Journal)
     records[empty].write_bytes(b"")
     os.utime(records[empty], (1, 1))
     target = target_of(site)
-    listed = {one.name: one.unreadable for one in target.inventory([cut, empty, well])}
+    listed = {entry.name: entry.unreadable for entry in target.inventory([cut, empty, well])}
     assert listed == {cut: True, empty: True, well: False}
     assert all(target.confirm(name).held is not None for name in listed)
     summary = run(target, journal, [item(name, "prefetch") for name in (cut, empty)])

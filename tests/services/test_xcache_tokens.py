@@ -41,10 +41,10 @@ def fetch(name):
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    for found in needed("an XCache with xrootd-scitokens-plugins", token_issuer.running()):
+    for site_and_issuer in needed("an XCache with xrootd-scitokens-plugins", token_issuer.running()):
         for i in range(5):
-            found[0].add_file(f"/store/f{i}", b"x" * 300_000)
-        yield found
+            site_and_issuer[0].add_file(f"/store/f{i}", b"x" * 300_000)
+        yield site_and_issuer
 
 
 def answers(
@@ -70,14 +70,14 @@ def answers(
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    found = list[str]()
+    lines = list[str]()
     for following in tokens[1:]:
-        found.append(process.stdout.readline().strip())
+        lines.append(process.stdout.readline().strip())
         renew(following)
         process.stdin.write("\n")
         process.stdin.flush()
     rest, _ = process.communicate(timeout=180)
-    return [*found, *rest.strip().splitlines()]
+    return [*lines, *rest.strip().splitlines()]
 
 
 def test_a_token_fetches_and_evicts(site: Site, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_token_fetches_and_evicts(site: Site, tmp_path: Path) -> None:
         print(at.confirm("/store/f0").held)
         sys.exit(0)
     """
-    found = answers(site, tmp_path, script, [site[1].token()])
-    assert found == ["done 300000", "True True", "done None", "None"]
+    lines = answers(site, tmp_path, script, [site[1].token()])
+    assert lines == ["done 300000", "True True", "done None", "None"]
 
 
 def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
             i < 5 and input()
         sys.exit(0)
     """
-    found = answers(site, tmp_path, script, tokens)
+    lines = answers(site, tmp_path, script, tokens)
     words = (
         "it expired 10",
         "its audience is other.example.org, not cache.example.org; renew the token",
@@ -123,8 +123,8 @@ def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
         "the cache does not know us: authentication failed",
         "done 300000",
     )
-    assert len(found) == len(words)
-    for line, expected in zip(found, words, strict=True):
+    assert len(lines) == len(words)
+    for line, expected in zip(lines, words, strict=True):
         assert expected in line
         assert line.startswith(("TargetUnavailable: ", "done"))
         assert not any(part in line for token in tokens for part in token.split(".") if len(part) > 20)
@@ -141,16 +141,16 @@ def test_doctor_and_site_test_say_what_is_wrong_with_a_token(site: Site, tmp_pat
         print(told(lambda: site_test.run(settings, request, say=print, on_progress=print)), flush=True)
         sys.exit(0)
     """
-    found = answers(site, tmp_path, script, [site[1].token(aud="other.example.org")])
-    assert len(found) == 2
-    assert all("its audience is other.example.org, not cache.example.org" in line for line in found)
+    lines = answers(site, tmp_path, script, [site[1].token(aud="other.example.org")])
+    assert len(lines) == 2
+    assert all("its audience is other.example.org, not cache.example.org" in line for line in lines)
 
 
 def test_a_server_that_no_trusted_authority_vouches_for_gets_no_token(site: Site, tmp_path: Path) -> None:
     (tmp_path / "trusted").mkdir()
     token = site[1].token(sub="cheated")
-    (found,) = answers(site, tmp_path, 'fetch("f0")\nsys.exit(0)', [token], tmp_path / "trusted")
-    assert found.startswith("TargetUnavailable: ") and "a CA in X509_CERT_DIR" in found
+    (line,) = answers(site, tmp_path, 'fetch("f0")\nsys.exit(0)', [token], tmp_path / "trusted")
+    assert line.startswith("TargetUnavailable: ") and "a CA in X509_CERT_DIR" in line
     assert "subject=cheated" not in site[0].cache.log.read_text()
 
 

@@ -35,9 +35,9 @@ sys.exit(0)
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[Loopback, Authority]]:
-    for found in needed("an XCache with xrootd-voms-plugins, and voms-clients", voms_site.running()):
-        found[0].add_file("/store/f", b"x" * 300_000)
-        yield found
+    for running in needed("an XCache with xrootd-voms-plugins, and voms-clients", voms_site.running()):
+        running[0].add_file("/store/f", b"x" * 300_000)
+        yield running
 
 
 def answers(site: tuple[Loopback, Authority], proxy: Path) -> list[str]:
@@ -55,8 +55,8 @@ def test_a_member_of_the_vo_fetches_and_evicts(site: tuple[Loopback, Authority],
 
 def test_others_do_not(site: tuple[Loopback, Authority], tmp_path: Path) -> None:
     site[1].proxy(tmp_path / "proxy", is_member=False)
-    found = answers(site, tmp_path / "proxy")
-    assert [one.startswith("PushRejected: ") and "not authorised" in one for one in found] == [True, True]
+    lines = answers(site, tmp_path / "proxy")
+    assert [line.startswith("PushRejected: ") and "not authorised" in line for line in lines] == [True, True]
     (tmp_path / "none").touch(mode=0o600)
-    found = answers(site, tmp_path / "none")
-    assert all(one.startswith("TargetUnavailable: ") and "does not know us" in one for one in found)
+    lines = answers(site, tmp_path / "none")
+    assert all(line.startswith("TargetUnavailable: ") and "does not know us" in line for line in lines)

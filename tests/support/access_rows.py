@@ -16,10 +16,10 @@ def accesses(rows: Iterable[Mapping[str, Any]], **same: Any) -> pa.Table:
     What `same` says of all rows, and a row of itself, counts before that; the rest is null.
     """
     full = []
-    for number, given in enumerate(rows):
+    for number, fields in enumerate(rows):
         known = {"scope": "cms", "name": "/f", "n_reads": 1, "source": "s", "event_id": str(number)}
-        row = {**known, **same, **given}
+        row = {**known, **same, **fields}
         at = row["accessed_at"]
-        made = {"did": f"{row['scope']}:{row['name']}", "known_at": at, "day": f"{at:%Y-%m-%d}"}
-        full.append({name: (made | row).get(name) for name in SCHEMA.names})
+        derived = {"did": f"{row['scope']}:{row['name']}", "known_at": at, "day": f"{at:%Y-%m-%d}"}
+        full.append({name: (derived | row).get(name) for name in SCHEMA.names})
     return pa.Table.from_pylist(full, SCHEMA)

@@ -26,9 +26,9 @@ class Ended(NamedTuple):
 def cachecast(*words: str | Path, **env: str) -> Ended:
     """Run a command with no environment but `env`, a plain PATH and a home of nobody's."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    given = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"} | env
+    variables = {"PATH": "/usr/bin:/bin", "HOME": "/tmp/cachecast-test-home"} | env
     with (
-        _as_program(["cachecast", *map(str, words)], given),
+        _as_program(["cachecast", *map(str, words)], variables),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -13,5 +13,5 @@ IS_THOROUGH = os.environ.get("CACHECAST_THOROUGH") == "1"
 
 def cases(few: int, *, thorough: int) -> Callable[[Test], Test]:
     """Hypothesis' settings for a test of an oracle, which is marked `thorough`."""
-    chosen = settings(max_examples=thorough if IS_THOROUGH else few, deadline=None)
-    return lambda test: pytest.mark.thorough(chosen(test))
+    profile = settings(max_examples=thorough if IS_THOROUGH else few, deadline=None)
+    return lambda test: pytest.mark.thorough(profile(test))

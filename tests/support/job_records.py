@@ -43,12 +43,12 @@ def plant(
     """
     rng = np.random.default_rng(seed)
     jobs, reads = list[dict[str, object]](), list[dict[str, object]]()
-    for number, one in enumerate(planted):
-        for k in range(one.jobs):
+    for number, place in enumerate(planted):
+        for k in range(place.jobs):
             if k % per_task == 0:
-                of_task = one.efficiency * (1 + 0.04 * rng.standard_normal())
+                of_task = place.efficiency * (1 + 0.04 * rng.standard_normal())
             names = f"{number}-{k}", f"{number}-{k // per_task}"
-            job, its_reads = _job(one, *names, of_task, rng=rng, days=days)
+            job, its_reads = _job(place, *names, of_task, rng=rng, days=days)
             jobs.append(job)
             reads += its_reads
     for table, rows, time in ((JOB_RECORDS, jobs, "started_at"), (ACCESSES, reads, "accessed_at")):
@@ -59,7 +59,7 @@ def plant(
 
 
 def _job(
-    one: Planted, name: str, task: str, of_task: float, *, rng: np.random.Generator, days: int
+    of: Planted, name: str, task: str, of_task: float, *, rng: np.random.Generator, days: int
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """A job and its reads."""
     cpu_s = 3600 * rng.lognormal(0, 0.3)
@@ -68,9 +68,9 @@ def _job(
     end = start + dt.timedelta(seconds=wall_s)
     node, n_bytes = f"wn{rng.integers(100)}.pic.es", int(cpu_s * RATE)
     job = {
-        **{"job": name, "task": task, "kind": one.kind, "activity": "analysis", "site": "PIC", "node": node},
+        **{"job": name, "task": task, "kind": of.kind, "activity": "analysis", "site": "PIC", "node": node},
         **{"started_at": start, "ended_at": end, "known_at": end, "cores": 1, "cpu_s": cpu_s},
-        **{"wall_s": wall_s, "failed": bool(rng.random() < one.failed), "read_bytes": n_bytes},
+        **{"wall_s": wall_s, "failed": bool(rng.random() < of.failed), "read_bytes": n_bytes},
         **{"source": "htcondor_history", "event_id": name},
     }
     read = {
@@ -78,15 +78,15 @@ def _job(
             "did": f"cms:/store/{name}.root",
             "scope": "cms",
             "name": f"/store/{name}.root",
-            "origin": one.origin,
+            "origin": of.origin,
         },
         **{"accessed_at": start + dt.timedelta(seconds=30), "closed_at": end, "known_at": end, "n_reads": 1},
         **{"read_bytes": n_bytes},
     }
     reads = [{**read, "job": name, "site": "PIC", "source": "cms_aaa", "event_id": f"t{name}"}]
-    if one.place in ("hit", "miss"):
-        at = "bytes_hit" if one.place == "hit" else "bytes_missed"
-        other = "bytes_missed" if one.place == "hit" else "bytes_hit"
-        told = {"cache": "xc", "source": "xcache_gstream", "event_id": f"g{name}", at: n_bytes, other: 0}
-        reads.append({**read, **told})
+    if of.place in ("hit", "miss"):
+        at = "bytes_hit" if of.place == "hit" else "bytes_missed"
+        other = "bytes_missed" if of.place == "hit" else "bytes_hit"
+        figures = {"cache": "xc", "source": "xcache_gstream", "event_id": f"g{name}", at: n_bytes, other: 0}
+        reads.append({**read, **figures})
     return job, reads

@@ -25,11 +25,11 @@ BLOCK = 131072
 
 
 def json_lines(records: Sequence[Record]) -> str:
-    return "".join(json.dumps(one) + "\n" for one in records)
+    return "".join(json.dumps(row) + "\n" for row in records)
 
 
 def monit(records: Sequence[Record]) -> str:
-    return json_lines([{"data": one, "metadata": {"timestamp": (START + 90) * 1000}} for one in records])
+    return json_lines([{"data": row, "metadata": {"timestamp": (START + 90) * 1000}} for row in records])
 
 
 def separated(by: str) -> Callable[[Sequence[Record]], str]:
@@ -45,8 +45,8 @@ def separated(by: str) -> Callable[[Sequence[Record]], str]:
 
 def osdf_lines(records: Sequence[Record]) -> str:
     return "".join(
-        f"[{one['time']}] " + " ".join(f"[{name}:{one[name]}]" for name in one if name != "time") + "\n"
-        for one in records
+        f"[{row['time']}] " + " ".join(f"[{name}:{row[name]}]" for name in row if name != "time") + "\n"
+        for row in records
     )
 
 
@@ -55,25 +55,25 @@ def report(records: Sequence[Record]) -> str:
     return json_lines(
         [
             {
-                "wmaid": one["wmaid"],
-                "task": one["task"],
-                "meta_data": {"wn_name": one["wn_name"], "jobstate": "success", "ts": START + 90},
-                "LFNArray": [one["lfn"]],
+                "wmaid": record["wmaid"],
+                "task": record["task"],
+                "meta_data": {"wn_name": record["wn_name"], "jobstate": "success", "ts": START + 90},
+                "LFNArray": [record["lfn"]],
                 "steps": [
                     {
                         "input": [{"lfn": 0}],
                         "name": "cmsRun1",
-                        "site": one["site"],
-                        "start": one["start"],
-                        "stop": one["stop"],
+                        "site": record["site"],
+                        "start": record["start"],
+                        "stop": record["stop"],
                         "performance": {
-                            "cpu": {"TotalJobCPU": one["cpu"], "NumberOfThreads": one["threads"]},
-                            "storage": {"readTotalMB": one["megabytes"]} if "megabytes" in one else {},
+                            "cpu": {"TotalJobCPU": record["cpu"], "NumberOfThreads": record["threads"]},
+                            "storage": {"readTotalMB": record["megabytes"]} if "megabytes" in record else {},
                         },
                     }
                 ],
             }
-            for one in records
+            for record in records
         ]
     )
 
@@ -81,11 +81,11 @@ def report(records: Sequence[Record]) -> str:
 def captures(records: Sequence[Record]) -> str:
     """A datagram of the g-stream for each record."""
     frames = []
-    for one in records:
-        told = {name: value for name, value in one.items() if name not in ("inst", "host", "pseq")}
-        source = {"site": "", "host": one["host"], "port": 1094, "inst": one["inst"]}
-        header = {"code": "g", "pseq": one["pseq"], "stod": START - 9, "sid": 1, "src": source}
-        body = "\n".join(map(json.dumps, (header | {"gs": {"type": "C"}}, {"event": "file_close"} | told)))
+    for record in records:
+        fields = {name: value for name, value in record.items() if name not in ("inst", "host", "pseq")}
+        source = {"site": "", "host": record["host"], "port": 1094, "inst": record["inst"]}
+        header = {"code": "g", "pseq": record["pseq"], "stod": START - 9, "sid": 1, "src": source}
+        body = "\n".join(map(json.dumps, (header | {"gs": {"type": "C"}}, {"event": "file_close"} | fields)))
         frames.append(f"@@{START + 90} 9931 {len(body)}\n{body}\n")
     return "".join(frames)
 
@@ -93,22 +93,22 @@ def captures(records: Sequence[Record]) -> str:
 def datagrams(records: Sequence[Record]) -> str:
     """A datagram of the f-stream for each record, with the open and the close."""
     lines = []
-    for one in records:
-        opened = opening(one["id"], one["lfn"], size=one["size"], flags=one["flags"])
-        closed = closing(one["id"], one["read"], 0, one["written"])
-        begin = one["begin"]
-        told = fstream(opened, closed, pseq=one["id"], begin=begin, end=begin + 10, stod=START - 9, sid=7)
-        lines.append({"remote": one["remote"], "data": base64.b64encode(told).decode()})
+    for row in records:
+        opened = opening(row["id"], row["lfn"], size=row["size"], flags=row["flags"])
+        closed = closing(row["id"], row["read"], 0, row["written"])
+        begin = row["begin"]
+        sent = fstream(opened, closed, pseq=row["id"], begin=begin, end=begin + 10, stod=START - 9, sid=7)
+        lines.append({"remote": row["remote"], "data": base64.b64encode(sent).decode()})
     return json_lines(lines)
 
 
 def write_cinfo(records: Sequence[Record], folder: Path) -> None:
     """A cinfo of one file, with an access for each record."""
     accesses = [
-        AccessRecord(one["start"], one["start"] + 9, 1, 9, 0, one["hit"], one["missed"], 0, 0)
-        for one in records
+        AccessRecord(record["start"], record["start"] + 9, 1, 9, 0, record["hit"], record["missed"], 0, 0)
+        for record in records
     ]
-    size = max(one["size"] for one in records)
+    size = max(record["size"] for record in records)
     path = folder / f"{records[0]['name'].lstrip('/')}.cinfo"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(dump(CInfo(BLOCK, size, START, 0, len(accesses), 0, b"\x0f", tuple(accesses))))
@@ -286,8 +286,8 @@ def moved(change: Callable[[str], str]) -> Damage:
 
     def damage(form: Form, record: Record) -> list[Record] | None:
         name = path_of(form)
-        told = change(record[name]) if name else ""
-        return [record | {name: told}] if name and told != record[name] else None
+        value = change(record[name]) if name else ""
+        return [record | {name: value}] if name and value != record[name] else None
 
     return damage
 
@@ -319,8 +319,8 @@ def without_size(form: Form, record: Record) -> list[Record] | None:
 
 def served_by(address: str) -> Damage:
     def damage(form: Form, record: Record) -> list[Record] | None:
-        told = form.address.replace(LFN, record.get(form.host, "") if form.host == form.name else "")
-        return [record | {form.host: told.format(address)}] if form.host else None
+        address_of = form.address.replace(LFN, record.get(form.host, "") if form.host == form.name else "")
+        return [record | {form.host: address_of.format(address)}] if form.host else None
 
     return damage
 
@@ -334,8 +334,8 @@ def of_floats(form: Form, record: Record) -> list[Record] | None:
 
 def later(form: Form, record: Record, **changes: Any) -> Record:
     """Another read of the same file."""
-    told = record.get(form.another, "")
-    another = {form.another: told + 1 if isinstance(told, int) else f"{told}b"} if form.another else {}
+    first = record.get(form.another, "")
+    another = {form.another: first + 1 if isinstance(first, int) else f"{first}b"} if form.another else {}
     pseq = {"pseq": record["pseq"] + 1} if "pseq" in record else {}
     return record | another | pseq | changes
 

@@ -33,7 +33,7 @@ def plant_accesses(store: Tables, *, until_s: int, begin_s: int = 0, seed: int =
             at += period_s * (0.8 + 0.4 * draw.random())
     n, at_us = len(times), np.array(times) * 1_000_000
     utc = pa.timestamp("us", tz="UTC")
-    given = {
+    columns = {
         "did": [f"s:{name}" for name in names],
         "scope": ["s"] * n,
         "name": names,
@@ -46,5 +46,5 @@ def plant_accesses(store: Tables, *, until_s: int, begin_s: int = 0, seed: int =
         "event_id": [f"{seed}-{i}" for i in range(n)],
         "day": [day_label(at) for at in times],
     }
-    absent = {f.name: pa.nulls(n, f.type) for f in arrow_schema(ACCESSES) if f.name not in given}
-    store.replace_arrow(ACCESSES, pa.table({**given, **absent}))
+    absent = {f.name: pa.nulls(n, f.type) for f in arrow_schema(ACCESSES) if f.name not in columns}
+    store.replace_arrow(ACCESSES, pa.table({**columns, **absent}))

@@ -31,7 +31,7 @@ def aaa(names: Sequence[str]) -> str:
         {"unique_id": f"r{n}", "file_lfn": name, "file_size": 9, "start_time": start_ms, "end_time": start_ms}
         for n, name in enumerate(names)
     ]
-    return "".join(json.dumps({"data": one}) + "\n" for one in data)
+    return "".join(json.dumps({"data": datagram}) + "\n" for datagram in data)
 
 
 def osdf_log(names: Sequence[str]) -> str:

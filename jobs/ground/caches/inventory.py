@@ -138,10 +138,10 @@ def _by_its_host(
             f"there is no inventory of cache {cache.name!r} until {as_of_label(at_s)}, and no `namespace` "
             f"to read here: {again}, every hour"
         )
-    taken = as_of_label(taken_s)
+    of = as_of_label(taken_s)
     if at_s - taken_s > most_age_s:
         raise StaleInputError(
-            f"the last inventory of cache {cache.name!r} is of {taken}, more than [plan] inventory_age = "
+            f"the last inventory of cache {cache.name!r} is of {of}, more than [plan] inventory_age = "
             f"{duration_label(most_age_s)} before {as_of_label(at_s)}: {again}, every hour"
         )
     from prefetch.journal.journal import Journal  # noqa: PLC0415  a scan loads no SQLAlchemy
@@ -154,9 +154,9 @@ def _by_its_host(
         if size_bytes is not None:
             held[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
     known = [file.name for file in held.values() if file.bytes_on_disk]
-    at.check_listed(chance.sample(known, min(N_DRAWN, len(known))), taken)
+    at.check_listed(chance.sample(known, min(N_DRAWN, len(known))), of)
     _check_clock(at, cache)
-    _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), taken)
+    _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), of)
     return Inventory(list(held.values()), taken_s)
 
 
@@ -170,8 +170,8 @@ def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.T
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):
         newest = {key: head.partitions[key]}
-        taken = read_partitions(head, newest, ["scanned_at"])["scanned_at"]
-        if (taken[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(taken) else key not in plans:
+        times = read_partitions(head, newest, ["scanned_at"])["scanned_at"]
+        if (times[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(times) else key not in plans:
             return key, read_partitions(head, newest)
     return None, read_partitions(head, {})
 

@@ -98,8 +98,8 @@ def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
 
     It takes a few milliseconds, because Airflow parses DAGs often.
     """
-    given = layered(env=env)
-    settings, values = checked(AirflowSettings, given, at="airflow"), given.values
+    layers = layered(env=env)
+    settings, values = checked(AirflowSettings, layers, at="airflow"), layers.values
     cycle = values["features"]["cycle"]
     cycle_s = parse_duration(cycle) if isinstance(cycle, str) else int(cycle)
     return Scheduling(settings, cycle_s, int(values["training"]["min_test_days"]))

@@ -97,17 +97,17 @@ class Section(pydantic.BaseModel):
 SectionType = TypeVar("SectionType", bound=Section)
 
 
-def checked(section: type[SectionType], given: Layered, *, at: str = "") -> SectionType:
+def checked(section: type[SectionType], layers: Layered, *, at: str = "") -> SectionType:
     """The values of all layers as `section`, or those of its table `at`. Raises ConfigError.
 
     The error names the file that sets the first invalid key, the key, its value, and the remedy.
     """
     try:
-        return section.model_validate(given.values[at] if at else given.values)
+        return section.model_validate(layers.values[at] if at else layers.values)
     except pydantic.ValidationError as error:
         fault = first_fault(section, error, table=(at,) if at else ())
         what = fault.what if fault.has_remedy else f"{fault.what}; see {_reference(fault.keys[0])}"
-        raise ConfigError(given.where(*fault.keys), what) from None
+        raise ConfigError(layers.where(*fault.keys), what) from None
 
 
 def _reference(keys: Keys) -> str:

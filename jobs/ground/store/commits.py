@@ -174,8 +174,8 @@ def checked_key(table: Table, key: Key) -> Key:
     for name, value in zip(table.partition, key, strict=True):
         if not (_is_moment(value, _FORM[name]) if name in _FORM else _OWNER.fullmatch(value)):
             form = _FORM.get(name, "letters, digits, dots, dashes")
-            shown = bounded(repr(value), 100)
-            raise SchemaError(f"table {table.name}: {name} {shown} is not written as {form}")
+            text = bounded(repr(value), 100)
+            raise SchemaError(f"table {table.name}: {name} {text} is not written as {form}")
     return key
 
 

@@ -67,20 +67,18 @@ def partition_path(table: Table, key: Key) -> str:
     return "/".join(f"{name}={value.replace(':', '%3A')}" for name, value in names)
 
 
-def _fits(given: pa.DataType, needed: pa.DataType) -> bool:
-    """Whether a cast from `given` to `needed` keeps all values: it widens, or only changes the encoding."""
-    if pa.types.is_dictionary(given):
-        return _fits(given.value_type, needed)
-    if pa.types.is_null(given) or given == needed:
+def _fits(kind: pa.DataType, needed: pa.DataType) -> bool:
+    """Whether a cast from `kind` to `needed` keeps all values: it widens, or only changes the encoding."""
+    if pa.types.is_dictionary(kind):
+        return _fits(kind.value_type, needed)
+    if pa.types.is_null(kind) or kind == needed:
         return True
     if pa.types.is_list(needed):
-        return isinstance(given, pa.ListType | pa.LargeListType) and _fits(given.value_type, pa.string())
-    integer, floating = bool(pa.types.is_integer(given)), bool(pa.types.is_floating(given))
+        return isinstance(kind, pa.ListType | pa.LargeListType) and _fits(kind.value_type, pa.string())
+    integer, floating = bool(pa.types.is_integer(kind)), bool(pa.types.is_floating(kind))
     return bool(
-        (pa.types.is_timestamp(needed) and pa.types.is_timestamp(given) and given.tz is not None)
-        or (
-            pa.types.is_string(needed) and (pa.types.is_large_string(given) or pa.types.is_string_view(given))
-        )
+        (pa.types.is_timestamp(needed) and pa.types.is_timestamp(kind) and kind.tz is not None)
+        or (pa.types.is_string(needed) and (pa.types.is_large_string(kind) or pa.types.is_string_view(kind)))
         or (pa.types.is_integer(needed) and integer)
         or (pa.types.is_floating(needed) and (floating or integer))
     )

@@ -102,8 +102,8 @@ def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance)
     trace = last_reads(period)
     limits, missing = marks(trace), available()
     served = learn(period, limits, on_progress)
-    seen = _live(out, trace, base, served, on_progress) if missing is None else {}
-    plain, steward = (_side(name, trace, limits, served, seen.get(name)) for name in ORDERS)
+    observed = _live(out, trace, base, served, on_progress) if missing is None else {}
+    plain, steward = (_side(name, trace, limits, served, observed.get(name)) for name in ORDERS)
     purge = replay_purge(trace, limits).byte_hit_ratio
     n_before = period.n_accesses - trace.n_accesses
     return Pair(limits.capacity_bytes, limits.high_bytes, plain, steward, purge, missing, n_before)
@@ -153,20 +153,20 @@ def _live(
             stopping.set()
 
 
-def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, seen: Observation | None) -> Side:
+def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, observed: Observation | None) -> Side:
     """A cache, and the replay of its reads with the capacity that it used on average."""
-    order, held_bytes = ORDERS[name], limits.low_bytes if seen is None else seen.mean_bytes
+    order, held_bytes = ORDERS[name], limits.low_bytes if observed is None else observed.mean_bytes
     replayed = replay(trace, limits, order, held_bytes, [served.order])
-    return Side(name, order, seen, replayed.byte_hit_ratio, replayed.wan_bytes)
+    return Side(name, order, observed, replayed.byte_hit_ratio, replayed.wan_bytes)
 
 
 def all_reads(seed: int) -> Trace:
     """Reads of a period in their order, at the pace of the demo, with the names of the files."""
-    made = generate(workload.load("site", seed=seed, accesses=_GENERATED)).accesses(raw=True)
-    names = made["name"].combine_chunks().dictionary_encode()
+    reads = generate(workload.load("site", seed=seed, accesses=_GENERATED)).accesses(raw=True)
+    names = reads["name"].combine_chunks().dictionary_encode()
     item = names.indices.to_numpy()
     size_bytes = np.zeros(len(names.dictionary), np.int64)
-    size_bytes[item] = made["size_bytes"].to_numpy()
+    size_bytes[item] = reads["size_bytes"].to_numpy()
     pages = np.maximum(1, np.round(size_bytes * _SCALE / _PAGE_BYTES)).astype(np.int64)
     time_s = READ_EVERY_S * np.arange(item.size)
     return Trace(time_s, item, pages * _PAGE_BYTES, names.dictionary.cast(pa.string()))
@@ -280,18 +280,18 @@ def answers_of(pair: Pair) -> Iterator[str]:
     )
 
 
-def _points(side: Side, seen: Observation) -> str:
-    return f"{100 * abs(seen.byte_hit_ratio - side.replayed_byte_hit_ratio):.1f}"
+def _points(side: Side, observed: Observation) -> str:
+    return f"{100 * abs(observed.byte_hit_ratio - side.replayed_byte_hit_ratio):.1f}"
 
 
 def _row(side: Side) -> Row:
-    seen = side.seen
+    observed = side.seen
     return {
         "cache": side.cache,
         "evicts_by": side.evicts_by,
-        "reads": None if seen is None else seen.reads,
-        "byte_hit_ratio": None if seen is None else seen.byte_hit_ratio,
-        "wan_bytes": None if seen is None else seen.wan_bytes,
+        "reads": None if observed is None else observed.reads,
+        "byte_hit_ratio": None if observed is None else observed.byte_hit_ratio,
+        "wan_bytes": None if observed is None else observed.wan_bytes,
         "replayed_byte_hit_ratio": side.replayed_byte_hit_ratio,
         "replayed_wan_bytes": side.replayed_wan_bytes,
     }

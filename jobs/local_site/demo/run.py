@@ -22,7 +22,7 @@ from jobs.ground import text
 from jobs.ground.caches.inventory import target
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import Row, as_row, chosen
+from jobs.ground.text import Row, as_row, select
 from jobs.local_site.demo import pair
 from jobs.local_site.demo.pair import Pair, answers_of, rows_of, section
 from jobs.local_site.demo.site import Demo, Screen, fresh
@@ -244,7 +244,7 @@ def _features(demo: Demo) -> None:
 def _train(demo: Demo) -> Any:
     with demo.step("training") as advance:
         report = training.run(demo.settings, until_s=demo.held_out_s, on_progress=advance)
-    demo.screen.table([chosen(as_row(row), text.MODEL_COLUMNS) for row in report.models])
+    demo.screen.table([select(as_row(row), text.MODEL_COLUMNS) for row in report.models])
     with demo.step("predictions"):
         scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
     demo.show_result(f"{scored.rows:,} predictions at {scored.as_ofs} decision times")
@@ -278,7 +278,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
 def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
     """Show the tables, the answers, and where the page and the runs are."""
     screen = demo.screen
-    screen.table([chosen(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
+    screen.table([select(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
     for name, answer in answers_by_step.items():
         facts = ", ".join(
             f"{key.replace('_', ' ')} {text.text(key, value)}"

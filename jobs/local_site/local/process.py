@@ -80,8 +80,8 @@ class Services:
                 start_new_session=True,
             )
         self._started.append(process)
-        if (one := running_processes().get(process.pid)) is not None:
-            (self._folder / f"{service.name}.pid").write_text(f"{process.pid} {one.begun}\n")
+        if (running := running_processes().get(process.pid)) is not None:
+            (self._folder / f"{service.name}.pid").write_text(f"{process.pid} {running.begun}\n")
         self._wait(service, process)
         return self._state(service, "started", process.pid)
 

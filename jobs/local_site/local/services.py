@@ -17,7 +17,7 @@ from jobs.ground.store.locks import exclusive
 from jobs.local_site.local import hdfs
 from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, ServiceState
-from jobs.local_site.local.site import CACHE, LocalSite, found, opened, write_private
+from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened, write_private
 from jobs.local_site.local.xrootd import available, prepared
 from jobs.operator.operate import doctor
 
@@ -229,5 +229,5 @@ def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[Ser
 
 def down(out: Path) -> Ended:
     """End what `up` has started in `out`, and nothing else; files stay."""
-    site = found(out)
+    site = deployment_at(out)
     return Ended(str(site.out), len(Services(site.run).stop()))

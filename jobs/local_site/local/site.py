@@ -145,7 +145,7 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
     return site
 
 
-def found(out: Path) -> LocalSite:
+def deployment_at(out: Path) -> LocalSite:
     """The deployment at `out`. Raises InputError if there is none."""
     if not (out / _MARKER).exists():
         raise InputError(f"{out} holds no deployment; start one with cachecast up --out {out}")

@@ -152,8 +152,8 @@ def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[
     if begin_s is None or not tables.exists(CONTENTS):
         return _EMPTY_HELD, begin_s
     since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
-    taken = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
-    times_s = [at_s for key in taken if (at_s := parse_as_of(key[1])) <= begin_s]
+    inventories = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
+    times_s = [at_s for key in inventories if (at_s := parse_as_of(key[1])) <= begin_s]
     if not times_s:
         return _EMPTY_HELD, begin_s
     rows = tables.read_arrow(

@@ -156,12 +156,12 @@ class CacheAtMoment:
 
     def facts(self, dids: pa.Array) -> FileFacts:
         settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
-        seen = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
+        health = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
         rules = OriginRules(
             settings.regions,
             self.cache.storage,
             () if plan.from_tape else plan.tape,
-            frozenset(state.source for state in seen.left_alone(at_s)),
+            frozenset(state.source for state in health.left_alone(at_s)),
             settings.cache_rses,
         )
         rows = facts(self.tables, dids, rules)
@@ -248,10 +248,10 @@ def origin_bytes(
     origins: Sequence[str], tries: Sequence[Try], *, plan: PlanSettings, as_of_s: int, cycle_s: int
 ) -> IntArray | None:
     """Bytes that each of `origins` may deliver in the cycle, by earlier `tries`; None: there is no limit."""
-    seen = SourceHealth(plan.source_limits, (attempt for attempt in tries if attempt.at_s < as_of_s))
+    health = SourceHealth(plan.source_limits, (attempt for attempt in tries if attempt.at_s < as_of_s))
     per_hour = [source.per_hour for source in plan.sources]
     limit = np.array([*(n * cycle_s // _HOUR_S for n in per_hour), NO_LIMIT], np.int64)
     fits = first_fit(pa.array(origins, pa.string()), [source.hosts for source in plan.sources])
     budget: IntArray = limit[fits]
-    budget[[seen.leaves(origin, as_of_s) for origin in origins]] = 0
+    budget[[health.leaves(origin, as_of_s) for origin in origins]] = 0
     return budget if (budget < NO_LIMIT).any() else None

@@ -172,15 +172,15 @@ def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
     owner, first = np.unique(parent[order], return_index=True)
     best: IntArray = np.full(len(lists), -1, np.int64)
     best[owner] = code[order][first]
-    taken = pa.array(best, mask=best < 0)
+    index = pa.array(best, mask=best < 0)
     of = np.bincount(parent, minlength=len(lists))
     failing_ms = np.full(len(lists), np.inf)
     np.minimum.at(failing_ms, parent[known.fails[code]], known.rtt_ms[code][known.fails[code]])
     is_farther = failing_ms < np.append(known.rtt_ms, np.inf)[best]
     more = np.where(of > 1, np.where(is_farther, ", nearer ones fail", ", nearest of several"), "")
-    why = pc.binary_join_element_wise(known.words.take(taken), pa.array(more.tolist(), pa.string()), "")
+    why = pc.binary_join_element_wise(known.words.take(index), pa.array(more.tolist(), pa.string()), "")
     barred = np.append(known.barred, int(Barred.NOT))[best]
-    return pa.table({"origin": flat.dictionary.take(taken), "why": why, "barred": barred})
+    return pa.table({"origin": flat.dictionary.take(index), "why": why, "barred": barred})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -162,10 +162,10 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
             yield alarm("prediction-late", status.region, text, remedy=remedy)
         else:
             at = max(due.as_of, as_of_label(until_s))  # no model scores a time before its training
-            given = "".join(
+            options = "".join(
                 f" --pull {source}={shlex.quote(path)}" for source, path in settings.airflow.pull.items()
             )
-            remedy = REMEDIES["prediction-late"].do.replace("TIME", f"{at}{given}")
+            remedy = REMEDIES["prediction-late"].do.replace("TIME", f"{at}{options}")
             yield alarm("prediction-late", status.region, text, remedy=remedy)
     if status.drifted:
         worst = ", ".join(status.drifted[:_N_NAMED])

@@ -366,8 +366,8 @@ def _parallelism(env: Mapping[str, str]) -> int | None:
     )
     with contextlib.suppress(OSError, ValueError, configparser.Error):
         settings.read(file)
-    said = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback=None) or ""
-    return int(said) if said.isdecimal() else None
+    text = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback=None) or ""
+    return int(text) if text.isdecimal() else None
 
 
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:

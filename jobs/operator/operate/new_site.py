@@ -99,55 +99,55 @@ def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
     out = Path(_absolute(str(out)))
     if out.exists() and not force:
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
-    given = _complete(site)
-    tables = given.tables or str(out.parent / "tables")
-    text = _HEAD + "".join(_toml(name, table) for name, table in _sections(given, out.parent, tables))
+    complete = _complete(site)
+    tables = complete.tables or str(out.parent / "tables")
+    text = _HEAD + "".join(_toml(name, table) for name, table in _sections(complete, out.parent, tables))
     _check(text, out)
     try:
-        if given.cache and not _is_server(given.cache):
-            Path(given.cache).mkdir(parents=True, exist_ok=True)
+        if complete.cache and not _is_server(complete.cache):
+            Path(complete.cache).mkdir(parents=True, exist_ok=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, text)
     except OSError as error:
         raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None
-    return WrittenSite(str(out), tables, list(_next(given, out, day_label(now_s))))
+    return WrittenSite(str(out), tables, list(_next(complete, out, day_label(now_s))))
 
 
-def _complete(given: NewSite) -> NewSite:
+def _complete(site: NewSite) -> NewSite:
     """The same with absolute paths, and a name for the cache. Raises InputError."""
-    if not sources.select_sources([given.source], lambda source: source.table is ACCESSES):
-        raise InputError(f"no source of accesses is called {given.source!r}; {known()}")
-    header = sources.load_source(given.source).header
-    if header is None and re.search(r"\.csv(\.\w+)?$", given.records, re.IGNORECASE):
+    if not sources.select_sources([site.source], lambda source: source.table is ACCESSES):
+        raise InputError(f"no source of accesses is called {site.source!r}; {known()}")
+    header = sources.load_source(site.source).header
+    if header is None and re.search(r"\.csv(\.\w+)?$", site.records, re.IGNORECASE):
         raise InputError(
-            f"{given.records} is a CSV, which {given.source} does not read; study it with `cachecast report "
+            f"{site.records} is a CSV, which {site.source} does not read; study it with `cachecast report "
             "--trace`, or write its lines as docs/source.md says for the loop of pull, plan and push"
         )
-    if given.cache and not given.capacity:
+    if site.cache and not site.capacity:
         raise InputError("the capacity of the cache is unknown; give --capacity, for example 50TB")
-    if given.capacity and not given.cache:
+    if site.capacity and not site.cache:
         raise InputError("a capacity is given, and no cache; give --cache, for example root://HOST:1094")
-    is_folder = bool(given.cache) and not _is_server(given.cache)
-    if is_folder and not Path(given.origin or "/nowhere").is_dir():
+    is_folder = bool(site.cache) and not _is_server(site.cache)
+    if is_folder and not Path(site.origin or "/nowhere").is_dir():
         raise InputError(
-            f"{given.cache!r} is no root:// address, and {given.origin!r} is not a folder; a cache in "
+            f"{site.cache!r} is no root:// address, and {site.origin!r} is not a folder; a cache in "
             "a folder needs --origin, where its files are fetched from"
         )
     return dataclasses.replace(
-        given,
-        records=_existing_records(given.records),
-        name=(given.name or _suggested_name(given.cache)) if given.cache else "",
-        cache=_absolute(given.cache),
-        origin=_absolute(given.origin) if is_folder else "",
-        namespace=_absolute(given.namespace),
-        gstream=_absolute(given.gstream),
-        tables=_absolute(given.tables),
+        site,
+        records=_existing_records(site.records),
+        name=(site.name or _suggested_name(site.cache)) if site.cache else "",
+        cache=_absolute(site.cache),
+        origin=_absolute(site.origin) if is_folder else "",
+        namespace=_absolute(site.namespace),
+        gstream=_absolute(site.gstream),
+        tables=_absolute(site.tables),
     )
 
 
-def _existing_records(given: str) -> str:
+def _existing_records(path: str) -> str:
     """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
-    records = _absolute(given)
+    records = _absolute(path)
     # Only Spark knows other file systems and {a,b}.
     is_checked = records.startswith("/") and "{" not in records
     if is_checked and not glob.glob(records):  # noqa: PTH207 - Path.glob takes no absolute one
@@ -167,7 +167,7 @@ def _absolute(path: str) -> str:
     return str(Path(*parts[:n_left]).resolve().joinpath(*parts[n_left:]) if n_left else Path(*parts))
 
 
-def _sections(given: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+def _sections(site: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The tables of the settings; all paths are absolute, so that commands may run in any folder."""
     yield "tables", {"root": tables}
     yield "mlflow", {"uri": f"sqlite:///{folder}/mlflow.db", "artifacts": f"{folder}/mlartifacts"}
@@ -175,24 +175,24 @@ def _sections(given: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, 
     yield "push", {"journal": f"{folder}/journal.db"}
     yield "steward", {"state": f"{folder}/steward"}
     yield "serve", {"database": f"{folder}/placement.db"}
-    yield "sources", {"demand": {"*": given.source}}
-    pulled = {"pull": {given.source: given.records}} if given.records else {}
+    yield "sources", {"demand": {"*": site.source}}
+    pulled = {"pull": {site.source: site.records}} if site.records else {}
     yield "airflow", {"reports": f"{folder}/reports", **pulled}
-    if given.rucio:
-        yield "rucio", {"url": given.rucio, "account": given.rucio_account}
-    if given.cache:
-        kind = "xcache" if _is_server(given.cache) else "directory"
-        places = {"origin": given.origin, "namespace": given.namespace, "gstream": given.gstream}
+    if site.rucio:
+        yield "rucio", {"url": site.rucio, "account": site.rucio_account}
+    if site.cache:
+        kind = "xcache" if _is_server(site.cache) else "directory"
+        places = {"origin": site.origin, "namespace": site.namespace, "gstream": site.gstream}
         cache: dict[str, object] = {
-            "name": given.name,
+            "name": site.name,
             "kind": kind,
-            "url": given.cache,
-            "capacity": given.capacity,
+            "url": site.cache,
+            "capacity": site.capacity,
         }
         cache |= {key: place for key, place in places.items() if place}
-        cache |= {"watermarks": list(given.watermarks)} if given.watermarks else {}
-        cache |= {"steward": True} if given.steward else {}
-        yield f"caches.{_key(given.name)}", cache
+        cache |= {"watermarks": list(site.watermarks)} if site.watermarks else {}
+        cache |= {"steward": True} if site.steward else {}
+        yield f"caches.{_key(site.name)}", cache
 
 
 def _toml(name: str, table: Mapping[str, object]) -> str:
@@ -234,17 +234,17 @@ def _check(text: str, out: Path) -> None:
             ) from None
 
 
-def _next(given: NewSite, out: Path, day: str) -> Iterator[str]:
+def _next(site: NewSite, out: Path, day: str) -> Iterator[str]:
     yield f"export CACHECAST_CONF={shlex.quote(str(out))}"
     yield "cachecast doctor"
-    if given.steward:
-        yield f"cachecast steward --cache {shlex.quote(given.name)}  # on the cache's host: docs/steward.md"
-    if given.records:
-        yield f"cachecast pull --source {given.source} --input {shlex.quote(given.records)} --day {day}"
+    if site.steward:
+        yield f"cachecast steward --cache {shlex.quote(site.name)}  # on the cache's host: docs/steward.md"
+    if site.records:
+        yield f"cachecast pull --source {site.source} --input {shlex.quote(site.records)} --day {day}"
     else:
         trial = shlex.quote(str(out.parent / "generated"))
-        yield f"cachecast pull --source {given.source} --input PATH --day {day}  # PATH: your records"
+        yield f"cachecast pull --source {site.source} --input PATH --day {day}  # PATH: your records"
         yield f"cachecast workload --out {trial} --tables {trial}/tables  # or generated reads"
-        if given.source != _GENERATED:
+        if site.source != _GENERATED:
             demand = shlex.quote(f'{{ "*" = "{_GENERATED}" }}')
             yield f"export CACHECAST_SOURCES__DEMAND={demand}  # with these tables alone"

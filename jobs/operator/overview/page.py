@@ -90,36 +90,36 @@ class Plans:
         self._settings, self._tables = settings, Tables.of(settings)
         self._judged: tuple[object, JudgedCache] | None = None
 
-    def state(self, asked: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
+    def state(self, request: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
         """The plan of a cache at `now_s`, and what is asked about a file."""
-        listed = sources.known(f"plan {asked.cache}", lambda: self._listed(asked, now_s), now_s=now_s)
+        listed = sources.known(f"plan {request.cache}", lambda: self._listed(request, now_s), now_s=now_s)
         why = None
-        if asked.item:
-            why = sources.known(f"why {asked.cache}", lambda: self._why(asked), now_s=now_s)
-        return PlanState(self._settings.caches[asked.cache], asked, listed, why)
+        if request.item:
+            why = sources.known(f"why {request.cache}", lambda: self._why(request), now_s=now_s)
+        return PlanState(self._settings.caches[request.cache], request, listed, why)
 
-    def _listed(self, asked: PageRequest, now_s: int) -> Listed:
-        plan = current_plan(self._tables, asked.cache, now_s).select(_ITEM_COLUMNS)
+    def _listed(self, request: PageRequest, now_s: int) -> Listed:
+        plan = current_plan(self._tables, request.cache, now_s).select(_ITEM_COLUMNS)
         sums = plan.group_by("action").aggregate(
             [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
         )
         by_action = {row["action"]: row for row in sums.to_pylist()}
         actions = [action for action in ACTIONS if action in by_action]
         rows = {
-            action: _slice(plan, action, asked.after if asked.action else 0, n_items)
+            action: _slice(plan, action, request.after if request.action else 0, n_items)
             for action in actions
-            if (n_items := ITEMS_SHOWN if asked.action == action else 0 if asked.action else FIRST_SHOWN)
+            if (n_items := ITEMS_SHOWN if request.action == action else 0 if request.action else FIRST_SHOWN)
         }
         n_items = sum(by_action[action]["count_all"] for action in rows)
         return Listed([by_action[action] for action in actions], rows, n_items)
 
-    def _why(self, asked: PageRequest) -> Why:
-        judged = self._judgement(asked.cache)
+    def _why(self, request: PageRequest) -> Why:
+        judged = self._judgement(request.cache)
         try:
-            answer: Explanation | str = explain_item(judged, item=asked.item)
+            answer: Explanation | str = explain_item(judged, item=request.item)
         except InputError as error:
             answer = str(error)
-        return Why(asked.item, judged.moment.as_of_s, answer)
+        return Why(request.item, judged.moment.as_of_s, answer)
 
     def _judgement(self, cache: str) -> JudgedCache:
         """The newest plan of the cache, judged again from the tables that it was made from."""
@@ -141,12 +141,12 @@ class Renderer:
         self._settings, self._sources = settings, Sources(began_s)
         self._plans, self._histories = Plans(settings), Histories(settings)
 
-    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat], *, now_s: int) -> str:
-        """The page that answers `asked` at `now_s`; `heard`: heartbeats by cache."""
-        if not asked.cache:
-            return self._overview(heard, now_s, style="", is_still=asked.is_still)
-        plan = self._plans.state(asked, self._sources, now_s=now_s)
-        values = {"state": plan, "up": "../../", "title": asked.cache, "step": ITEMS_SHOWN}
+    def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat], *, now_s: int) -> str:
+        """The page that answers `request` at `now_s`; `heard`: heartbeats by cache."""
+        if not request.cache:
+            return self._overview(heard, now_s, style="", is_still=request.is_still)
+        plan = self._plans.state(request, self._sources, now_s=now_s)
+        values = {"state": plan, "up": "../../", "title": request.cache, "step": ITEMS_SHOWN}
         return _template("plan.html").render(values, now_s=now_s, style="")
 
     def file(self, *, now_s: int) -> str:

@@ -36,8 +36,8 @@ class PageWorker:
         self._settings, self._patience_s, self._began_s = settings, patience_s, time.time()
         self._running: tuple[SpawnProcess, Connection] | None = None
 
-    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
-        """The page that answers `asked`, for one caller at a time.
+    def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
+        """The page that answers `request`, for one caller at a time.
 
         Raises ServiceError if none comes in time.
         """
@@ -49,7 +49,7 @@ class PageWorker:
                 if not questions.poll(_LOADS_WITHIN_S):
                     raise TimeoutError
                 questions.recv_bytes()
-            questions.send((asked, heard))
+            questions.send((request, heard))
             if questions.poll(self._patience_s):
                 return questions.recv_bytes()
             why = f"no answer within {self._patience_s:.0f} s: do the tables answer?"
@@ -91,5 +91,5 @@ def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> N
     with contextlib.suppress(EOFError, BrokenPipeError):
         questions.send_bytes(b"loaded")
         while True:
-            asked, heard = questions.recv()
-            questions.send_bytes(renderer.page(asked, heard, now_s=int(time.time())).encode())
+            request, heard = questions.recv()
+            questions.send_bytes(renderer.page(request, heard, now_s=int(time.time())).encode())

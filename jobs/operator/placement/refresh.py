@@ -221,9 +221,9 @@ def _snapshot(
     total = by_dataset(size)
     whole = [_with_datasets(holding, dataset_of_file, files.num_rows, no_dataset) for holding in holdings]
     held = np.zeros((no_dataset, len(supply.sites)))
-    for cache, one in zip(caches, whole, strict=True):
+    for cache, of_cache in zip(caches, whole, strict=True):
         held[:, supply.sites.index(cache.at_site)] += fraction(
-            one.predicted_bytes[one.item >= files.num_rows], total
+            of_cache.predicted_bytes[of_cache.item >= files.num_rows], total
         )
     keys = keys_of(datasets)
     rows = placed(
@@ -248,20 +248,20 @@ def _snapshot(
 
 
 def _with_datasets(
-    one: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
+    holding: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
 ) -> CacheHolding:
     """The holdings of a cache by file, followed by those by dataset.
 
     `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
     """
     now, soon = (
-        np.bincount(dataset_of_file[one.item], n_bytes, n_datasets + 1)[:n_datasets]
-        for n_bytes in (one.cached_bytes, one.predicted_bytes)
+        np.bincount(dataset_of_file[holding.item], n_bytes, n_datasets + 1)[:n_datasets]
+        for n_bytes in (holding.cached_bytes, holding.predicted_bytes)
     )
     return CacheHolding(
-        np.concatenate([one.item, n_files + np.arange(n_datasets)]),
-        np.concatenate([one.cached_bytes, now]),
-        np.concatenate([one.predicted_bytes, soon]),
+        np.concatenate([holding.item, n_files + np.arange(n_datasets)]),
+        np.concatenate([holding.cached_bytes, now]),
+        np.concatenate([holding.predicted_bytes, soon]),
     )
 
 

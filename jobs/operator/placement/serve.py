@@ -51,8 +51,8 @@ def run(
 
     Raises ConfigError, ServiceError.
     """
-    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    serve, rate = settings.serve.model_copy(update=given), settings.benefit.job_read_rate
+    listen = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    serve, rate = settings.serve.model_copy(update=listen), settings.benefit.job_read_rate
     _allow_descriptors(serve.connections)
     built = server(serve, settings.caches.values(), operator, job_read_rate_bytes_s=rate, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
@@ -113,8 +113,8 @@ def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
     """Bytes per second that one dataset may read at each site; `n_nodes`: caches per site."""
     named = {site: serve.sites.get(site, SiteSettings()) for site in n_nodes}
     return {
-        site: serve.site_share * n_nodes[site] * (one.cache_read or serve.cache_read)
-        for site, one in named.items()
+        site: serve.site_share * n_nodes[site] * (cache.cache_read or serve.cache_read)
+        for site, cache in named.items()
     }
 
 
@@ -224,8 +224,8 @@ def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset
 def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
     """The issuers of signed tokens. Raises ConfigError."""
     return [
-        Issuer(url, one.keys, one.audience, _owners(one.subjects, caches, f"serve.issuers.{url}.subjects"))
-        for url, one in serve.issuers.items()
+        Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
+        for url, of in serve.issuers.items()
     ]
 
 

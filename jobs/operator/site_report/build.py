@@ -14,7 +14,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables, read_partitions
-from jobs.ground.text import OUTCOME_NOTE, Row, chosen
+from jobs.ground.text import OUTCOME_NOTE, Row, select
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
@@ -148,7 +148,7 @@ def _replay_section(
         note="WAN bytes are demand misses and prefetches; no policy can do better than the bound. "
         "LRU and the plan run between the watermarks, as XCache does; the other policies have none.",
         figures=[against, *_fill_levels(_capacities(replays), fills, watermarks)],
-        rows=[chosen(row, _REPLAY_COLUMNS) for row in ordered],
+        rows=[select(row, _REPLAY_COLUMNS) for row in ordered],
     )
 
 
@@ -211,7 +211,7 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
     yield Section(
         title="The plan, file by file",
         note=f"The first {PLAN_ROWS} of each action.",
-        rows=[chosen(row, _PLAN_COLUMNS) for row in first_items],
+        rows=[select(row, _PLAN_COLUMNS) for row in first_items],
     )
 
 
@@ -238,7 +238,7 @@ def _outcome_sections(tables: Tables) -> Iterator[Section]:
         yield Section(
             title="What was pushed, file by file",
             note="Every file that was fetched or pinned, best first.",
-            rows=[chosen(row, _OUTCOME_COLUMNS) for row in measured],
+            rows=[select(row, _OUTCOME_COLUMNS) for row in measured],
         )
 
 

@@ -79,7 +79,7 @@ def compared(
     settled_s: int,
 ) -> Pair:
     """The comparison of daily byte hit ratios, by the start of their days. Raises InputError."""
-    known = {at_s: one - two for at_s, (one, two) in ratios.items() if one is not None and two is not None}
+    known = {at_s: a - b for at_s, (a, b) in ratios.items() if a is not None and b is not None}
     days = {
         "before": np.array([gap for at_s, gap in known.items() if at_s + DAY_S <= began_s]),
         "after": np.array([gap for at_s, gap in known.items() if at_s >= began_s + settled_s]),

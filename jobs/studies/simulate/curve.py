@@ -11,7 +11,7 @@ from features.common.progress import Advance
 from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
-from jobs.ground.text import CURVE_COLUMNS, as_row, chosen, percent
+from jobs.ground.text import CURVE_COLUMNS, as_row, percent, select
 from jobs.loop.traces import sizes
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import Accesses
@@ -225,6 +225,6 @@ def _doubling(points: Sequence[Point]) -> list[str]:
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
     """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
-    rows = [chosen(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
+    rows = [select(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
     page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)
     write_page(out, points, page, lambda plots: plots.lru_against_capacity(points))

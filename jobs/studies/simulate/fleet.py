@@ -17,7 +17,7 @@ from features.common.units import format_bytes
 from jobs.ground.settings.layers import read_file
 from jobs.ground.settings.tree import Settings
 from jobs.ground.settings.values import Bytes, Name, Seconds, Section, Watermarks
-from jobs.ground.text import chosen, count, fleet_columns, percent, text
+from jobs.ground.text import count, fleet_columns, percent, select, text
 from jobs.pages.write import Page, write_page
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from replay.config import CacheConfig
@@ -284,7 +284,7 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write the replay of several caches to `out`, if given, in the format of its suffix."""
-    rows = [chosen(row, fleet_columns(answer.rows)) for row in answer.rows]
+    rows = [select(row, fleet_columns(answer.rows)) for row in answer.rows]
     answers, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
     page = Page(title, answer.notes, rows, answers, heading="By cache", note=note, capacity="")
     write_page(out, answer.rows, page, lambda plots: plots.hit_ratio_by_cache(answer.rows))

@@ -10,7 +10,7 @@ from features.common.progress import Advance
 from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
-from jobs.ground.text import chosen
+from jobs.ground.text import select
 from jobs.loop.traces import TraceFile, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
@@ -86,7 +86,7 @@ def replay_loaded(
     own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
     candidates = [candidates_at(caches, size, own=own) for size in capacities]
     replayed = compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
-    rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in shown(caches)]
+    rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in rows_of(caches)]
     return ReplayAnswer(rows, loaded.notes, capacity=caches.asked)
 
 
@@ -126,7 +126,7 @@ def candidates_at(
         low, high = caches.watermarks
         interval_s, block_bytes = caches.purge_interval_s, caches.block_bytes
         xcache = CacheConfig(capacity_bytes, low, high, interval_s, block_bytes=block_bytes)
-    bounds = BOUNDS if BOUND in shown(caches) else ()
+    bounds = BOUNDS if BOUND in rows_of(caches) else ()
     names = [*([LRU] if bounds or xcache else []), *named_policies(caches)]
     in_xcache = {LRU: None, PLAN: planner} if xcache else {}
     return Candidates(
@@ -174,7 +174,7 @@ def _in_parts(caches: Caches) -> list[str]:
     return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
 
 
-def shown(caches: Caches) -> list[str]:
+def rows_of(caches: Caches) -> list[str]:
     """The policies that get a row; the bound too, by default or as one of them, unless parts are cached."""
     names = list(dict.fromkeys(named_policies(caches)))
     with_bound = caches.with_bound or BOUND in _named(caches)
@@ -258,7 +258,7 @@ def steward_policies(
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
     """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
-    rows = [chosen(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
+    rows = [select(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
     heading = "Against capacity" if len({row["capacity_bytes"] for row in rows}) > 1 else "Policies"
     answers = [verdict(answer.rows, "capacity_bytes")]
     page = Page(title, answer.notes, rows, answers, heading=heading, note=BOUND_NOTE)

@@ -21,7 +21,7 @@ from jobs.studies.simulate.replay_trace import (
     candidates_at,
     named_policies,
     own_policies,
-    shown,
+    rows_of,
     summary,
 )
 from replay.comparison import PLAN, Comparison, Row, compare
@@ -97,7 +97,7 @@ def _version(tables: Tables, region: str, as_of_s: int) -> str:
 def _write(
     tables: Tables, caches: Caches, replayed: Sequence[Comparison], footprint_bytes: int, key: Key
 ) -> list[dict[str, object]]:
-    names = shown(caches)
+    names = rows_of(caches)
     replays = [summary(at, name, footprint_bytes) for at in replayed for name in names]
     rows = [at.rows[name] for at in replayed for name in names]
     tables.replace_rows(REPLAYS, replays, key)

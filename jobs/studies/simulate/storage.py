@@ -18,7 +18,7 @@ from features.common.units import format_bytes
 from features.results import LRU
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import STORAGE_COLUMNS, as_row, chosen, percent
+from jobs.ground.text import STORAGE_COLUMNS, as_row, percent, select
 from jobs.pages.write import Page, write_page
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replicas import DROPPABLE, WORDS, Kind, Replicas, Stored, of_tables, of_trace
@@ -160,8 +160,8 @@ class _Case:
         self._may_go: BoolArray = np.isin(replicas.kind, kinds)
         n_sets = len(replicas.datasets)
         stored = self._by_dataset(replicas.size_bytes)
-        asked = self._by_dataset(self.read * replicas.size_bytes)
-        self._order: IntArray = np.argsort(asked / np.maximum(stored, 1), kind="stable")
+        bytes_read = self._by_dataset(self.read * replicas.size_bytes)
+        self._order: IntArray = np.argsort(bytes_read / np.maximum(stored, 1), kind="stable")
         rank = np.empty(n_sets, np.int64)
         rank[self._order] = np.arange(n_sets)
         self._rank = np.where(self._may_go, rank[replicas.dataset], n_sets)
@@ -228,14 +228,14 @@ class _Case:
         """What goes for a cache that `replaced` was asked about, by dataset."""
         size = self._replicas.size_bytes
         each: IntArray = np.ones_like(size)
-        files, stored, asked, ruled = map(
+        files, stored, reads, ruled = map(
             self._by_dataset, (each, size, self.read * size, each * (self._replicas.kind != Kind.FREE))
         )
         for code in self._order[: self._n_sets[capacity]]:
             if files[code]:
                 name = self._replicas.datasets[int(code)].as_py()
                 yield Dropped(
-                    name, int(files[code]), int(stored[code]), asked[code] / self.n_days, int(ruled[code])
+                    name, int(files[code]), int(stored[code]), reads[code] / self.n_days, int(ruled[code])
                 )
 
 
@@ -259,7 +259,7 @@ def _findings(
     point: Replaced, stored: Sequence[Stored], request: StorageRequest, *, unread_bytes: int
 ) -> Iterator[str]:
     by_words = {group.kept_by: group for group in stored}
-    staying = [one for kind in (Kind.ON_TAPE, Kind.LAST) if (one := by_words.get(WORDS[kind]))]
+    staying = [stays for kind in (Kind.ON_TAPE, Kind.LAST) if (stays := by_words.get(WORDS[kind]))]
     if point.rule_bytes:
         look = "" if WORDS[Kind.UNKNOWN] not in by_words else ", or their rules are unknown: look first"
         yield f"{format_bytes(point.rule_bytes)} of that are kept by rules, which must go first{look}."
@@ -288,7 +288,7 @@ def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> No
         ("Datasets that go, the largest", "Of the first capacity.", [as_row(dataset) for dataset in largest]),
     ]
     columns = [key for key in points[0] if key in STORAGE_COLUMNS or any(point[key] for point in points)]
-    rows = [chosen(point, columns) for point in points]
+    rows = [select(point, columns) for point in points]
     page = Page(
         title, answer.notes, rows, answers, "Disk against traffic", _STORAGE_NOTE, capacity="", more=more
     )

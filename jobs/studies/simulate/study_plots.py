@@ -44,11 +44,11 @@ def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]],
         at, width = np.arange(len(groups)), 0.8 / len(series)
         for k, (name, shares) in enumerate(series.items()):
             x, y = at + (k - (len(series) - 1) / 2) * width, [100 * share for share in shares]
-            said = [
+            labels = [
                 f"{share:.1f} %, {group.replace(chr(10), ' ')}"
                 for share, group in zip(y, groups, strict=True)
             ]
-            plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, said))
+            plot.add(name, plot.axes.bar(x, y, width, **_FILLS[k]), map(Point, x, y, labels))
         crowded = sum(len(line) for group in groups for line in group.split("\n")[-1:]) > 60
         lines = [group if crowded or "\n" in group else group.replace(" ", "\n") for group in groups]
         plot.axes.set_xticks(at, lines, rotation=40 if crowded else 0, ha="right" if crowded else "center")
@@ -69,8 +69,8 @@ def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequenc
             ("from the cache", hit, hit_bytes, hit_bytes),
             ("over the WAN", missed, ends, missed_bytes),
         ):
-            said = [f"{format_bytes(n)} of {name}" for n, name in zip(n_bytes, names, strict=True)]
-            plot.add(label, bars, map(Point, x, at, said))
+            labels = [f"{format_bytes(n)} of {name}" for n, name in zip(n_bytes, names, strict=True)]
+            plot.add(label, bars, map(Point, x, at, labels))
         axes.set_yticks(at, names, fontsize=8)
         axes.set_ylim(len(names) - max(len(names), 4) - 0.6, len(names) - 0.4)
         axes.xaxis.set_major_formatter(BYTES_AXIS)
@@ -166,8 +166,8 @@ def hits_against_capacity(curve: Curve, ideal: Sequence[Ideal]) -> Plot:
 
 def _served_at(capacities: Any, shares: Any, what: str) -> Iterator[Point]:
     for size, share in zip(capacities, shares, strict=True):
-        said = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
-        yield Point(float(size), 100 * float(share), said, capacity=size)
+        label = f"{percent(share, 1)} of the {what} at {format_bytes(size)}"
+        yield Point(float(size), 100 * float(share), label, capacity=size)
 
 
 def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
@@ -193,12 +193,12 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
         plot = Plot()
         at, traffic = ([p[key] for p in points] for key in ("saved_bytes", "wan_bytes_per_day"))
         (drawn,) = plot.axes.plot(at, traffic, "o--", color=DARK, markersize=5, clip_on=False)
-        said = [
+        labels = [
             f"a cache of {format_bytes(p['capacity_bytes'])}: {format_bytes(p['saved_bytes'])} less disk, "
             f"{format_bytes(p['wan_bytes_per_day'])} more WAN traffic per day"
             for p in points
         ]
-        plot.add("", drawn, map(Point, at, traffic, said))
+        plot.add("", drawn, map(Point, at, traffic, labels))
         for p, x, y in zip(points, at, traffic, strict=True):
             name = format_bytes(p["capacity_bytes"])
             plot.axes.annotate(name, (x, y), xytext=(5, -13), textcoords="offset points")
@@ -237,5 +237,5 @@ def _in_bytes(axes: Axes) -> None:
 
 
 def _fetched_point(name: str, capacity_bytes: int, bytes_per_day: float) -> Point:
-    said = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
-    return Point(capacity_bytes, bytes_per_day, said)
+    label = f"{name}, {format_bytes(capacity_bytes)}: {format_bytes(bytes_per_day)} fetched per day"
+    return Point(capacity_bytes, bytes_per_day, label)

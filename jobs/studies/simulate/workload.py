@@ -69,11 +69,11 @@ def run(
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
         generated.mark(Tables.of(settings), label(config))
-    made = write(config, out=out, raw=raw or pull_too, on_progress=on_progress)
+    written = write(config, out=out, raw=raw or pull_too, on_progress=on_progress)
     if pull_too:
-        for source, path in (("rucio_traces", made.traces), ("rucio_files", made.catalogue)):
+        for source, path in (("rucio_traces", written.traces), ("rucio_files", written.catalogue)):
             pull.run(settings, source=source, path=path, day_s=config.start_s)
-    return made
+    return written
 
 
 def write(
@@ -120,10 +120,10 @@ def load(
     """
     if scale is not None and accesses is not None:
         raise ConfigError("--accesses", "determines the scale already; leave --scale out")
-    given: dict[str, Any] = {"seed": seed, "days": days, "scale": scale}
+    changes: dict[str, Any] = {"seed": seed, "days": days, "scale": scale}
     if start_s is not None:
-        given["start"] = dt.datetime.fromtimestamp(start_s, dt.UTC)
-    values = _scenario(scenario) | {key: value for key, value in given.items() if value is not None}
+        changes["start"] = dt.datetime.fromtimestamp(start_s, dt.UTC)
+    values = _scenario(scenario) | {key: value for key, value in changes.items() if value is not None}
     config = WorkloadConfig.from_mapping(values, where=scenario)
     if accesses is None:
         return config

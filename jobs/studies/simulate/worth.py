@@ -230,9 +230,9 @@ class Value:
         if self.facts.rtt_ms is None or n_bytes is None:
             return None
         at: FloatArray = np.array([self.facts.rtt_ms])
-        none, one = np.zeros(1, np.int64), np.array([TB], np.int64)
-        missed = cost(BytesRead(at, one, none[:, None]), self.model)
-        hit = cost(BytesRead(at, none, one[:, None]), self.model)
+        none, some = np.zeros(1, np.int64), np.array([TB], np.int64)
+        missed = cost(BytesRead(at, some, none[:, None]), self.model)
+        hit = cost(BytesRead(at, none, some[:, None]), self.model)
         return (missed.core_hours - hit.core_hours) * n_bytes / TB
 
     def money(self, n_bytes: float | None) -> float | None:
@@ -343,7 +343,7 @@ def _break_even(case: _Case, steward: Option, value: Value) -> Iterator[str]:
 
 
 def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assumption]:
-    given, rate = value.facts, settings.benefit.job_read_rate
+    facts, rate = value.facts, settings.benefit.job_read_rate
     yield Assumption(
         f"{case.n_days} days count; what lies before warms the caches, and is learned from", "--from, --to"
     )
@@ -351,15 +351,15 @@ def _assumptions(case: _Case, value: Value, settings: Settings) -> Iterator[Assu
     yield Assumption(f"more disk is {case.more_bytes / case.capacity_bytes:g} times as much", "--more")
     yield Assumption(
         "no CPU hours: the round trip to the origins is not given"
-        if given.rtt_ms is None
-        else f"origins are {given.rtt_ms:g} ms away; a job reads {format_bytes(rate)} per second of CPU time",
+        if facts.rtt_ms is None
+        else f"origins are {facts.rtt_ms:g} ms away; a job reads {format_bytes(rate)} per second of CPU time",
         "--round-trip-ms; [benefit] job_read_rate, points",
     )
     prices = {
-        "per TB of WAN traffic": (given.wan_tb, "--price-wan"),
-        "per core hour": (given.core_hour, "--price-core-hour"),
-        "per TB of disk and year": (given.disk_tb_year, "--price-disk"),
-        "per year to run a steward": (given.run_year, "--price-steward"),
+        "per TB of WAN traffic": (facts.wan_tb, "--price-wan"),
+        "per core hour": (facts.core_hour, "--price-core-hour"),
+        "per TB of disk and year": (facts.disk_tb_year, "--price-disk"),
+        "per year to run a steward": (facts.run_year, "--price-steward"),
     }
     for what, (price, option) in prices.items():
         yield Assumption(f"no price {what}" if price is None else f"{price:g} {what}", option)

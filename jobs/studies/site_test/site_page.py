@@ -108,8 +108,8 @@ def _plot(labels: Sequence[str], series: Mapping[str, Sequence[Rate | None]], xl
             drawn = plot.axes.errorbar(
                 [x for x, _, _ in points], y, yerr=[low, high], capsize=3, **looks[place]
             )
-            said = [f"{place}: {format_bytes(row.per_s)}/s, {label}" for _, row, label in points]
-            plot.add(place, drawn, [Point(x, v, t) for (x, _, _), v, t in zip(points, y, said, strict=True)])
+            texts = [f"{place}: {format_bytes(row.per_s)}/s, {label}" for _, row, label in points]
+            plot.add(place, drawn, [Point(x, v, t) for (x, _, _), v, t in zip(points, y, texts, strict=True)])
         heights = [row.per_s for some in series.values() for row in some if row and row.rate_bytes_per_s]
         plot.axes.set_xticks(range(len(labels)), labels)
         plot.axes.set(xlabel=xlabel, ylabel="MB per second", xlim=(-0.5, len(labels) - 0.5))

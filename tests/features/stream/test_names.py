@@ -56,11 +56,11 @@ def test_a_hash_of_a_read_is_of_all_that_features_use_and_of_nothing_else() -> N
 def test_codes_are_of_one_dictionary_without_a_text_twice() -> None:
     days = [["a", None, "b"], [], [None], ["b", "c"]]
     column = pa.chunked_array([pa.array(day, pa.string()).dictionary_encode() for day in days])
-    found = coded(pa.table({"name": column, "n": pa.chunked_array([[1], [2, 3, 4, 5, 6]])}))
-    assert found["name"].to_pylist() == ["a", None, "b", None, "b", "c"]
-    assert found["name"].num_chunks == 1
-    assert found["name"].chunk(0).dictionary.to_pylist() == ["a", "b", "c"]
-    assert found["n"].to_pylist() == [1, 2, 3, 4, 5, 6]
+    table = coded(pa.table({"name": column, "n": pa.chunked_array([[1], [2, 3, 4, 5, 6]])}))
+    assert table["name"].to_pylist() == ["a", None, "b", None, "b", "c"]
+    assert table["name"].num_chunks == 1
+    assert table["name"].chunk(0).dictionary.to_pylist() == ["a", "b", "c"]
+    assert table["n"].to_pylist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_each_row_is_in_its_part_with_the_texts_of_that_part_alone() -> None:
@@ -76,8 +76,8 @@ def halves(
     reads: pa.Table, files: pa.Table, stored: Stored, n_parts: int, cycle_s: int
 ) -> list[tuple[pa.Table, pa.Table, Stored]]:
     """What is known, divided by dataset."""
-    found = dataset_parts(reads, files, stored, n_parts, cycle_s=cycle_s)
-    tables = zip((reads, files, stored.rows), found, strict=True)
+    of_dataset = dataset_parts(reads, files, stored, n_parts, cycle_s=cycle_s)
+    tables = zip((reads, files, stored.rows), of_dataset, strict=True)
     parts = [dict(divided(rows, part, n_parts)) for rows, part in tables]
     empty = (reads.slice(0, 0), files.slice(0, 0), stored.rows.slice(0, 0))
     each = [[some.get(k, none) for some, none in zip(parts, empty, strict=True)] for k in range(n_parts)]
@@ -105,16 +105,16 @@ def test_parts_by_dataset_have_the_features_and_the_state_of_the_whole(seed: int
     for as_of_s, is_new in ((first, from_s <= first), (second, (from_s > first) & (from_s <= second))):
         known = accesses.filter(pa.array(is_new)).select(list(events.COLUMNS)), files, stored
         features, states, stored = computed(known, as_of_s)
-        found: tuple[dict[str, Any], dict[Any, str]] = ({}, {})
+        together: tuple[dict[str, Any], dict[Any, str]] = ({}, {})
         for part in halves(*known, 3, spec.cycle_s):
-            some, kept, _ = computed(part, as_of_s)
-            assert not found[0].keys() & some.keys()
-            assert not found[1].keys() & kept.keys()
-            found[0].update(some)
-            found[1].update(kept)
+            some, parents, _ = computed(part, as_of_s)
+            assert not together[0].keys() & some.keys()
+            assert not together[1].keys() & parents.keys()
+            together[0].update(some)
+            together[1].update(parents)
         assert features
-        assert repr(sorted(found[0].items())) == repr(sorted(features.items()))
-        assert found[1] == states
+        assert repr(sorted(together[0].items())) == repr(sorted(features.items()))
+        assert together[1] == states
 
 
 SETS = st.sets(st.text("ab\u00e9\U0001f4be\x00", max_size=4), max_size=12)
@@ -134,9 +134,9 @@ def test_every_name_has_its_place_among_all(
     every, numbers = merged(columns)
     expected = sorted(first.union(*others), key=str.encode)
     assert every.to_pylist() == expected
-    for names, found in zip(lists, numbers, strict=True):
-        assert [expected[k] for k in found] == names
-        assert found.dtype == np.int32
+    for names, codes in zip(lists, numbers, strict=True):
+        assert [expected[k] for k in codes] == names
+        assert codes.dtype == np.int32
 
 
 @settings(deadline=None)
@@ -144,5 +144,5 @@ def test_every_name_has_its_place_among_all(
 def test_names_that_are_not_in_a_column(expected: set[str], there: set[str], cut: int) -> None:
     known = sorted(there, key=str.encode)
     column = pa.chunked_array([pa.array(known[:cut], pa.string()), pa.array(known[cut:][::-1], pa.string())])
-    found = absent(pa.array(sorted(expected), pa.string()), column)
-    assert found.to_pylist() == [name for name in sorted(expected) if name not in there]
+    missing = absent(pa.array(sorted(expected), pa.string()), column)
+    assert missing.to_pylist() == [name for name in sorted(expected) if name not in there]

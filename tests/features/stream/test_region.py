@@ -48,11 +48,11 @@ def test_every_candidate_and_column_equals_plain_loops(seed: int, history_cycles
     region = region_of(worlds)
     n_rows = 0
     for as_of_s in instants(worlds):
-        found, wanted = rows_of(region.features(as_of_s)), features_of(worlds, as_of_s)
-        assert found.keys() == wanted.keys()
-        n_rows += len(wanted)
-        for did, row in wanted.items():
-            for name, value in found[did].items():
+        ours, theirs = rows_of(region.features(as_of_s)), features_of(worlds, as_of_s)
+        assert ours.keys() == theirs.keys()
+        n_rows += len(theirs)
+        for did, row in theirs.items():
+            for name, value in ours[did].items():
                 expected = row[name]
                 if isinstance(expected, str) or name in {"dataset", "tier", "campaign"}:
                     assert value == expected, (did, name)
@@ -78,8 +78,8 @@ def test_nothing_known_at_as_of_or_later_changes_a_row(seed: int) -> None:
     without = dataclasses.replace(worlds, reads=past, files=files)
     among = dataclasses.replace(worlds, reads=reads, files=[*files, *new])
     for world in (without, among):
-        found = region_of(world).features(as_of_s).to_pydict()
-        assert found == region_of(worlds).features(as_of_s).to_pydict()
+        ours = region_of(world).features(as_of_s).to_pydict()
+        assert ours == region_of(worlds).features(as_of_s).to_pydict()
 
 
 def carried(worlds: Worlds, cuts: list[int]) -> Stored:
@@ -132,8 +132,8 @@ def test_tables_may_be_empty(has_reads: bool, has_files: bool) -> None:
         worlds, reads=worlds.reads if has_reads else [], files=nameless if has_files else []
     )
     for as_of_s in instants(some):
-        found = region_of(some).features(as_of_s)
-        assert found.num_rows == len(features_of(some, as_of_s))
+        table = region_of(some).features(as_of_s)
+        assert table.num_rows == len(features_of(some, as_of_s))
         assert bool(region_of(some).stored(as_of_s).rows.num_rows) <= has_reads
 
 
@@ -152,11 +152,11 @@ def test_absurd_records_harm_no_other_dataset() -> None:
         worlds.files[0], did="z:hostile", dataset="z:d", size=-5, created=-(10**15), known=0
     )
     with_them = dataclasses.replace(worlds, reads=[*worlds.reads, *absurd], files=[*worlds.files, liar])
-    seen = []
+    floats = []
     for as_of_s in instants(worlds):
-        found = rows_of(region_of(with_them).features(as_of_s))
-        hostile = found.pop("z:hostile", {})
-        assert found == rows_of(region_of(worlds).features(as_of_s))
-        seen += [value for value in hostile.values() if isinstance(value, float)]
-    assert seen
-    assert np.isfinite(seen).all()
+        ours = rows_of(region_of(with_them).features(as_of_s))
+        hostile = ours.pop("z:hostile", {})
+        assert ours == rows_of(region_of(worlds).features(as_of_s))
+        floats += [value for value in hostile.values() if isinstance(value, float)]
+    assert floats
+    assert np.isfinite(floats).all()

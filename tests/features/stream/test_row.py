@@ -81,10 +81,10 @@ def test_every_column_is_what_the_list_of_reads_says(seed: int) -> None:
         state, now_s = after(files, reads[:n]), reads[n - 1].counted_s + 600.0 * (seed % 3)
         for file in range(N_FILES):
             expected = expected_row(reads[:n], file, now_s, known_of(files))
-            found = columns_of(state, files, file, now_s)
-            assert set(found) == set(expected)
+            columns = columns_of(state, files, file, now_s)
+            assert set(columns) == set(expected)
             for name, value in expected.items():
-                assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True), (name, n, file)
+                assert columns[name] == pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True), (name, n, file)
 
 
 def one_dataset(n_files: int, *, listed: int = 0, history_s: float = math.inf) -> Files:
@@ -112,11 +112,11 @@ def test_a_late_read_counts_as_of_its_time_and_changes_no_last_read() -> None:
     files = one_dataset(1)
     first = Read(100_000.0, 0, 2)
     late = Read(90_000.0, 0, 2, 1.0, 110_000.0)
-    found = columns_of(after(files, [first, late]), files, 0, 120_000.0)
+    columns = columns_of(after(files, [first, late]), files, 0, 120_000.0)
     in_order = columns_of(after(files, [dataclasses.replace(late, from_s=None), first]), files, 0, 120_000.0)
-    assert (found["recency_s"], found["since_first_s"], found["gap_0_s"]) == (20_000, 30_000, 10_000)
-    assert {name: found[name] for name in found if "decayed" in name} == pytest.approx(
-        {name: in_order[name] for name in found if "decayed" in name}
+    assert (columns["recency_s"], columns["since_first_s"], columns["gap_0_s"]) == (20_000, 30_000, 10_000)
+    assert {name: columns[name] for name in columns if "decayed" in name} == pytest.approx(
+        {name: in_order[name] for name in columns if "decayed" in name}
     )
 
 
@@ -126,8 +126,8 @@ def test_a_task_may_pause_for_twelve_hours_and_a_user_for_three() -> None:
         for hours, n_passes in ((pause_h, 1), (pause_h + 0.1, 2)):
             reads = [Read(0.0, 0, reader), Read(hours * 3600, 0, reader)]
             files = one_dataset(1)
-            found = columns_of(after(files, reads), files, 0, hours * 3600)
-            assert found["dataset_n_passes"] == n_passes, (reader, hours)
+            columns = columns_of(after(files, reads), files, 0, hours * 3600)
+            assert columns["dataset_n_passes"] == n_passes, (reader, hours)
 
 
 def test_readers_of_both_kinds_never_share_a_number() -> None:

@@ -84,14 +84,14 @@ def test_memory_that_does_not_suffice_is_one_line() -> None:
 
 def printed(steps: list[tuple[int, int, str]], *, each_s: int) -> list[str]:
     """The lines of steps that take `each_s` seconds each, looked for every second."""
-    lines, made, now_s = Lines("up", now_s=0), [], 0
+    lines, shown_lines, now_s = Lines("up", now_s=0), [], 0
     for done, total, name in steps:
         lines.advance(done, total, name, now_s=now_s)
         for _ in range(each_s):
             now_s += 1
             if line := lines.due(now_s):
-                made.append(line)
-    return made
+                shown_lines.append(line)
+    return shown_lines
 
 
 @pytest.mark.parametrize(

@@ -35,28 +35,28 @@ sys.meta_path.insert(0, Blocker())
 @functools.cache
 def set_up() -> dict[str, Any]:
     """What setup.py says."""
-    said: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patched:
         tools = types.ModuleType("setuptools")  # which is not needed to run
-        vars(tools).update(setup=lambda **arguments: said.update(arguments), find_packages=lambda **_: [])
+        vars(tools).update(setup=lambda **arguments: metadata.update(arguments), find_packages=lambda **_: [])
         patched.setitem(sys.modules, "setuptools", tools)
         patched.chdir(ROOT)
         runpy.run_path("setup.py")
-    return said
+    return metadata
 
 
 def needed_by(requirements: Sequence[str]) -> Iterator[str]:
     """The names of distributions that these need, and what they need in turn."""
-    todo, seen = [Requirement(one) for one in requirements], set[str]()
+    todo, visited = [Requirement(text) for text in requirements], set[str]()
     while todo:
-        one = todo.pop()
-        if str(one) in seen:
+        requirement = todo.pop()
+        if str(requirement) in visited:
             continue
-        seen.add(str(one))
-        yield canonicalize_name(one.name)
-        for text in importlib.metadata.distribution(one.name).requires or []:
+        visited.add(str(requirement))
+        yield canonicalize_name(requirement.name)
+        for text in importlib.metadata.distribution(requirement.name).requires or []:
             needs = Requirement(text)
-            extras = [{"extra": extra} for extra in ("", *one.extras)]
+            extras = [{"extra": extra} for extra in ("", *requirement.extras)]
             if needs.marker is None or any(needs.marker.evaluate(extra) for extra in extras):
                 todo.append(needs)
 

@@ -167,9 +167,9 @@ def test_the_help_ends_with_an_example_that_the_command_takes(
     assert screen_of(monkeypatch, *command.split(), "-h").endswith(f"Example: cachecast {command} {example}")
     parser = COMMANDS[command].make_parser(typer.Context(COMMANDS[command]))
     values, others, _ = parser.parse_args(shlex.split(example))
-    given = {name for name, value in values.items() if value not in (None, ())}
+    with_value = {name for name, value in values.items() if value not in (None, ())}
     assert not others
-    assert {parameter.name for parameter in COMMANDS[command].params if parameter.required} <= given
+    assert {parameter.name for parameter in COMMANDS[command].params if parameter.required} <= with_value
 
 
 def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

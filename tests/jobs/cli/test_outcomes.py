@@ -127,10 +127,10 @@ def test_each_queue_that_announced_a_file_is_told_what_it_saved(tmp_path: Path) 
     unread = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)
     assert (unread["prefetched_files_pending"], unread["queues"][1]["files_read"]) == (2, 0)
     reported(tables, "x:a", dt.timedelta(minutes=11))
-    told = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)["queues"]
-    condor, panda = ((of["queue"], of["files"], of["files_read"], of["bytes_saved"]) for of in told)
+    of_queues = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)["queues"]
+    condor, panda = ((of["queue"], of["files"], of["files_read"], of["bytes_saved"]) for of in of_queues)
     assert (condor, panda) == (("condor", 1, 1, 100), ("panda", 2, 1, 100))
-    assert told[0]["waiting_hours"] == told[1]["waiting_hours"] > 0
+    assert of_queues[0]["waiting_hours"] == of_queues[1]["waiting_hours"] > 0
 
 
 def test_outcomes_of_an_older_cachecast_are_read_or_not(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ FIRST_S = 1_772_323_200  # 2026-03-01
 
 
 def by_cycles(tmp_path: Path, cycle: str) -> Settings:
-    given = {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables"), "CACHECAST_FEATURES__CYCLE": cycle}
-    return Settings.load(None, env=given)
+    variables = {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables"), "CACHECAST_FEATURES__CYCLE": cycle}
+    return Settings.load(None, env=variables)
 
 
 def test_a_day_has_the_cycles_that_have_begun(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_watermarks_may_be_equal_and_do_not_fall() -> None:
 
 
 def test_what_describes_a_trace_needs_one(tmp_path: Path) -> None:
-    asked = AskedReads(time_zone="Europe/Berlin")
+    options = AskedReads(time_zone="Europe/Berlin")
     with pytest.raises(InputError, match="give --trace"):
-        asked.file()
-    file = dataclasses.replace(asked, trace=tmp_path).file()
+        options.file()
+    file = dataclasses.replace(options, trace=tmp_path).file()
     assert file is not None
     assert file.time_zone == "Europe/Berlin"
     assert AskedReads(site="PIC").file() is None

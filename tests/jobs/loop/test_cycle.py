@@ -58,7 +58,7 @@ def cycle(site: Path, as_of_s: int, *more: str) -> Any:
     raw = site / "raw"
     inputs = [f"rucio_traces={raw}/traces/traces.*.jsonl", f"rucio_files={raw}/files.jsonl"]
     return asked("cycle", "--conf", str(site), "--as-of", as_of_label(as_of_s), *more,
-                     *(word for given in inputs for word in ("--pull", given)))  # fmt: skip
+                     *(word for path in inputs for word in ("--pull", path)))  # fmt: skip
 
 
 def test_a_cycle_trains_and_the_next_one_serves_what_was_trained(site: Path) -> None:

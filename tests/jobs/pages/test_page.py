@@ -27,13 +27,13 @@ DATA = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 
 def plot(*names: str, policy: bool = True) -> Plot:
     with mpl.rc_context(STYLE):
-        made = Plot()
+        drawn = Plot()
         for n, name in enumerate(names):
-            (line,) = made.axes.plot([1, 2], [n, n + 1])
+            (line,) = drawn.axes.plot([1, 2], [n, n + 1])
             points = [Point(1, n, f"{n} % of {name}", 10), Point(2, n + 1, "no number", 20)]
-            made.add(name, line, points, policy=name if policy else None)
-        made.axes.set_xticks([1, 2], [*names, "x", "y"][:2])
-    return made
+            drawn.add(name, line, points, policy=name if policy else None)
+        drawn.axes.set_xticks([1, 2], [*names, "x", "y"][:2])
+    return drawn
 
 
 def written(*names: str) -> str:
@@ -91,8 +91,8 @@ def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:
 
 
 def test_points_are_where_their_marks_are() -> None:
-    made = plot("lru", policy=False)
-    svg, read = made.svg(legend=False), made.reading([10, 20])
+    drawn = plot("lru", policy=False)
+    svg, read = drawn.svg(legend=False), drawn.reading([10, 20])
     ((_, x0, y0, _, first), (_, x1, y1, _, second)) = read["points"]
     path = ET.fromstring(svg).find(".//*[@data-series='0']/{http://www.w3.org/2000/svg}path")
     assert path is not None
@@ -142,14 +142,14 @@ def test_one_capacity_is_sorted_bars_with_the_bound_as_a_line() -> None:
     rows = [row for row in rows_of(["lru", "fifo", "sieve", "bound"])[::-1] if row["capacity_bytes"] == 10]
     gaps = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
     judged = [row | dict(zip(gaps, (k / 9, None, None), strict=True)) for k, row in enumerate(rows[::-1])]
-    for made, best in (
+    for drawn, best in (
         (plots.hit_ratio_against_capacity(rows), "bound, 3.0 %"),
         (plots.gap_closed(judged, "capacity_bytes"), "bound, 100.0 %"),
     ):
-        ticks = [tick.get_text().split(",")[0] for tick in made.axes.get_yticklabels()]
+        ticks = [tick.get_text().split(",")[0] for tick in drawn.axes.get_yticklabels()]
         assert ticks == ["lru", "fifo", "sieve"][-len(ticks) :] and len(ticks) >= 2
-        assert [text.get_text() for text in made.axes.texts] == [best]
-        assert best in made.svg()
+        assert [text.get_text() for text in drawn.axes.texts] == [best]
+        assert best in drawn.svg()
 
 
 def test_an_axis_has_the_unit_of_the_capacities_that_were_asked_for() -> None:
@@ -161,18 +161,18 @@ def test_an_axis_has_the_unit_of_the_capacities_that_were_asked_for() -> None:
 
 def test_no_line_crosses_the_names_of_the_watermarks_and_a_share_of_bytes_is_no_bytes() -> None:
     level = [(dt.datetime(2026, 3, day, tzinfo=dt.UTC), 90 + day % 6) for day in range(1, 28)]
-    made = plots.fill_level({"": level}, capacity_bytes=100, watermarks=(0.9, 0.95))
-    made.svg()
-    assert len(made.axes.texts) == 2
-    assert all(one.get_window_extent().x0 > made.axes.bbox.x1 for one in made.axes.texts)
+    drawn = plots.fill_level({"": level}, capacity_bytes=100, watermarks=(0.9, 0.95))
+    drawn.svg()
+    assert len(drawn.axes.texts) == 2
+    assert all(label.get_window_extent().x0 > drawn.axes.bbox.x1 for label in drawn.axes.texts)
     assert text("of_bytes_share", 1.0) == "100.0 %"
 
 
 def test_marks_of_the_highest_value_are_inside_the_plot() -> None:
     rows = [row | {"byte_hit_ratio": 0.7 + 4 * row["byte_hit_ratio"]} for row in rows_of(["a", "b", "c"])]
-    made = plots.hit_ratio_against_capacity(rows)
-    made.svg()
-    top = made.axes.bbox.y1 - made.axes.transData.transform((0, 78))[1]
+    drawn = plots.hit_ratio_against_capacity(rows)
+    drawn.svg()
+    top = drawn.axes.bbox.y1 - drawn.axes.transData.transform((0, 78))[1]
     assert top > 5
 
 
@@ -216,7 +216,7 @@ def test_several_capacities_are_one_sentence() -> None:
         "Least WAN traffic without knowing the future: sieve at 10 B, a steward at 20 B; "
         "5.0 % to 10.0 % less than LRU, 20.0 % to 50.0 % of the gap to the bound."
     )
-    order = [(one["capacity_bytes"], one["policy"]) for one in by_merit(two[::-1], "capacity_bytes")]
+    order = [(each["capacity_bytes"], each["policy"]) for each in by_merit(two[::-1], "capacity_bytes")]
     assert order[:3] == [(10, "bound"), (10, "clairvoyant"), (10, "sieve")]
     assert order[-3:] == [(20, "bound"), (20, "steward"), (20, "lru")]
     (line,) = savings(two, "capacity_bytes", ("steward",))

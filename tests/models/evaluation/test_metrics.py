@@ -35,11 +35,11 @@ def _example(weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
 @pytest.mark.parametrize("weighted", [False, True])
 def test_figures_equal_those_of_scikit_learn(weighted: bool) -> None:
     y, p, w = _example(weighted)
-    found = quality(y, p, w)
-    assert found.auc == pytest.approx(reference.roc_auc_score(y, p, sample_weight=w))
-    assert found.average_precision == pytest.approx(reference.average_precision_score(y, p, sample_weight=w))
-    assert found.log_loss == pytest.approx(reference.log_loss(y, np.clip(p, 1e-6, 1 - 1e-6), sample_weight=w))
-    assert found.brier == pytest.approx(reference.brier_score_loss(y, p, sample_weight=w))
+    ours = quality(y, p, w)
+    assert ours.auc == pytest.approx(reference.roc_auc_score(y, p, sample_weight=w))
+    assert ours.average_precision == pytest.approx(reference.average_precision_score(y, p, sample_weight=w))
+    assert ours.log_loss == pytest.approx(reference.log_loss(y, np.clip(p, 1e-6, 1 - 1e-6), sample_weight=w))
+    assert ours.brier == pytest.approx(reference.brier_score_loss(y, p, sample_weight=w))
 
 
 def test_calibration_error_of_ten_equal_bins() -> None:
@@ -56,16 +56,16 @@ def test_equal_probabilities_share_a_bin() -> None:
 
 
 def test_one_class_has_no_ranking_but_a_loss() -> None:
-    found = quality([1, 1], [0.5, 0.5])
-    assert math.isnan(found.auc)
-    assert found.log_loss == pytest.approx(math.log(2))
-    assert "auc" not in found.numbers
+    figures = quality([1, 1], [0.5, 0.5])
+    assert math.isnan(figures.auc)
+    assert figures.log_loss == pytest.approx(math.log(2))
+    assert "auc" not in figures.numbers
 
 
 def test_scores_are_only_ranked() -> None:
-    found = ranking_quality([0, 1, 1], [-5.0, 3.0, 100.0])
-    assert found.auc == 1.0
-    assert set(found.numbers) == {"auc", "average_precision", "n_rows", "positive_share"}
+    figures = ranking_quality([0, 1, 1], [-5.0, 3.0, 100.0])
+    assert figures.auc == 1.0
+    assert set(figures.numbers) == {"auc", "average_precision", "n_rows", "positive_share"}
 
 
 def test_empty_input_is_refused() -> None:
@@ -90,11 +90,11 @@ def test_the_true_figures_lie_between_the_bounds_as_often_as_they_say() -> None:
     outside: Counter[str] = Counter()
     for seed in range(1, 61):
         y, p, group = drawn(seed, 100)
-        found = quality(y, p)
-        bounds = quality_bounds(found, y, p, group)
+        figures = quality(y, p)
+        bounds = quality_bounds(figures, y, p, group)
         for name in FIGURES:
             low, high = bounds[f"{name}_lower"], bounds[f"{name}_upper"]
-            assert low <= getattr(found, name) <= high
+            assert low <= getattr(figures, name) <= high
             outside[name] += not low <= getattr(truth, name) <= high
     # 6 of 60 are expected; those of a calibration error are wider: chance only adds to it.
     assert 1 <= outside["auc"] <= 13
@@ -104,34 +104,34 @@ def test_the_true_figures_lie_between_the_bounds_as_often_as_they_say() -> None:
 
 def test_rows_of_a_dataset_are_drawn_together() -> None:
     y, p, group = drawn(1, 100)
-    found = quality(y, p)
-    together = quality_bounds(found, y, p, group)
-    alone = quality_bounds(found, y, p, np.arange(len(y)))
+    figures = quality(y, p)
+    together = quality_bounds(figures, y, p, group)
+    alone = quality_bounds(figures, y, p, np.arange(len(y)))
     for name in ("auc", "average_precision"):
-        widths = [one[f"{name}_upper"] - one[f"{name}_lower"] for one in (together, alone)]
+        widths = [bounds[f"{name}_upper"] - bounds[f"{name}_lower"] for bounds in (together, alone)]
         assert widths[0] > 1.3 * widths[1]
 
 
 def test_bounds_equal_a_slow_bootstrap() -> None:
     y, p, group = drawn(2, 60)
     p = np.round(p, 2)  # with ties
-    found = quality_bounds(quality(y, p), y, p, group)
+    bounds = quality_bounds(quality(y, p), y, p, group)
     slow = []
     for times in times_drawn(60, 400):
         rows = np.repeat(np.arange(len(y)), times[group])
         slow.append((roc_auc_score(y[rows], p[rows]), average_precision_score(y[rows], p[rows])))
     low, high = np.quantile(slow, [0.05, 0.95], axis=0)
     for i, name in enumerate(("auc", "average_precision")):
-        assert found[f"{name}_lower"] == pytest.approx(low[i])
-        assert found[f"{name}_upper"] == pytest.approx(high[i])
+        assert bounds[f"{name}_lower"] == pytest.approx(low[i])
+        assert bounds[f"{name}_upper"] == pytest.approx(high[i])
 
 
 def test_many_scores_are_compared_in_steps_that_are_fine_enough() -> None:
     y, p, group = drawn(3, 1000)
     assert len(np.unique(p)) > 10_000
-    found = quality_bounds(quality(y, p), y, p, group)
+    bounds = quality_bounds(quality(y, p), y, p, group)
     whole = quality_bounds(quality(y, np.round(p, 3)), y, np.round(p, 3), group)
-    assert found == pytest.approx(whole, abs=0.002)
+    assert bounds == pytest.approx(whole, abs=0.002)
 
 
 def test_scores_that_are_no_probabilities_have_no_calibration() -> None:
@@ -188,7 +188,5 @@ def planner(trace: Trace, *, knows: bool) -> ValuePlanner:
 @pytest.mark.parametrize(("knows", "weight"), [(True, 1.0), (False, 0.0)])
 def test_models_that_know_are_followed_and_models_that_mislead_are_not(knows: bool, weight: float) -> None:
     trace, from_s = reads(), START_S + 4 * DAY_S
-    chosen = choose_weight(
-        trace, CacheConfig(400), planner(trace, knows=knows), cycle_s=HOUR_S, from_s=from_s
-    )
-    assert chosen == weight
+    best = choose_weight(trace, CacheConfig(400), planner(trace, knows=knows), cycle_s=HOUR_S, from_s=from_s)
+    assert best == weight

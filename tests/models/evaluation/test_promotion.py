@@ -41,7 +41,7 @@ def replay(n_days: int = 28, fraction: float = 0.1, **savings: float) -> DailyWa
 def test_a_clear_winner_is_promoted_with_its_figures() -> None:
     decision = decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True)
     assert decision.promote
-    assert [one.against for one in decision.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
+    assert [comparison.against for comparison in decision.comparisons] == [LRU, S3FIFO_PLAN, CHAMPION_PLAN]
     first = decision.comparisons[0]
     assert first.saving_bytes == pytest.approx(3 * TB, rel=0.2)
     assert 0 < first.lower_bytes < first.saving_bytes < first.upper_bytes
@@ -55,7 +55,7 @@ def test_one_rival_that_is_not_significantly_beaten_is_enough_to_refuse(rival: s
     savings: dict[str, Any] = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
     decision = decide([replay(**savings)], has_champion=True)
     assert not decision.promote
-    assert [one.won for one in decision.comparisons].count(False) == 1
+    assert [comparison.won for comparison in decision.comparisons].count(False) == 1
     assert any(reason.startswith("is not significantly better than") for reason in decision.reasons)
 
 
@@ -87,14 +87,14 @@ def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> No
     wins = [in_line(0.05, lru=3, s3fifo=1), in_line(0.1, lru=3, s3fifo=1)]
     decision = decide_order(wins)
     assert decision.promote
-    assert [(one.policy, one.against) for one in decision.comparisons] == [
+    assert [(comparison.policy, comparison.against) for comparison in decision.comparisons] == [
         (STEWARD, LRU),
         (STEWARD, S3FIFO),
     ] * 2
     for loses in (in_line(0.1, lru=3, s3fifo=0), in_line(0.1, lru=0, s3fifo=3)):
         refused = decide_order([wins[0], loses])
         assert not refused.promote
-        assert [one.won for one in refused.comparisons].count(False) == 1
+        assert [comparison.won for comparison in refused.comparisons].count(False) == 1
 
 
 def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
@@ -231,16 +231,16 @@ def beside(
         mine = wan[STEWARD_PLAN]
         wan[name] = {day: int(mine[day] + (saving + 0.1 * draw.normal()) * TB) for day in days}
     waits = {STEWARD_PLAN: 0.0, STEWARD: hours, STEWARD_CHAMPION: champion}
-    told = {name: {day: 900 + more + 5 * draw.normal() for day in days} for name, more in waits.items()}
-    return DailyWan(0.1, wan, told)
+    waited = {name: {day: 900 + more + 5 * draw.normal() for day in days} for name, more in waits.items()}
+    return DailyWan(0.1, wan, waited)
 
 
 def test_plans_beside_a_steward_win_by_what_jobs_do_not_wait() -> None:
     decision = decide_pair([beside()], has_champion=True)
     assert decision.promote
-    assert {one.policy for one in decision.comparisons} == {STEWARD_PLAN}
-    assert [one.against for one in decision.comparisons] == [LRU, S3FIFO_PLAN, STEWARD, STEWARD_CHAMPION]
-    assert [one.saving_hours is None for one in decision.comparisons] == [True, True, False, False]
+    assert {row.policy for row in decision.comparisons} == {STEWARD_PLAN}
+    assert [row.against for row in decision.comparisons] == [LRU, S3FIFO_PLAN, STEWARD, STEWARD_CHAMPION]
+    assert [row.saving_hours is None for row in decision.comparisons] == [True, True, False, False]
     by_hours = decision.comparisons[2]
     assert by_hours.saving_hours == pytest.approx(50, rel=0.1)
     assert by_hours.lower_hours is not None and 45 < by_hours.lower_hours < by_hours.saving_hours
@@ -261,14 +261,14 @@ def test_plans_beside_a_steward_win_by_what_jobs_do_not_wait() -> None:
 def test_a_pair_that_loses_one_comparison_is_refused(loses: dict[str, float], against: str) -> None:
     decision = decide_pair([beside(), beside(**loses)], has_champion=True)
     assert not decision.promote
-    assert [one.against for one in decision.comparisons if not one.won] == [against]
+    assert [comparison.against for comparison in decision.comparisons if not comparison.won] == [against]
 
 
 def test_an_evaluation_that_knows_no_hours_decides_nothing_about_a_pair() -> None:
     whole = beside()
     short = {name: dict(list(days.items())[1:]) for name, days in whole.core_hours.items()}
-    for told in ({}, short):
-        decision = decide_pair([DailyWan(0.1, whole.wan_bytes, told)], has_champion=False)
+    for waiting_hours in ({}, short):
+        decision = decide_pair([DailyWan(0.1, whole.wan_bytes, waiting_hours)], has_champion=False)
         assert (decision.promote, decision.comparisons) == (False, ())
         assert "core-hours of steward+plan at 10% capacity are not known" in decision.reasons[0]
 

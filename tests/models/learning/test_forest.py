@@ -193,10 +193,10 @@ def test_rows_of_arrow_give_the_same_matrix() -> None:
 def test_rows_of_a_dataset_share_a_number_and_rows_without_one_have_their_own() -> None:
     rows = _rows(20).assign(as_of_s=np.arange(20) * 3600, n_access_within_2h=1.0)
     rows["dataset"] = ["d1", None, "d1", None] + ["d2"] * 16
-    found = _parts(rows, 30).everything.sample.dataset
-    assert found is not None
-    assert found[0] == found[2]
-    assert len(set(found[:5].tolist())) == 4
+    dataset = _parts(rows, 30).everything.sample.dataset
+    assert dataset is not None
+    assert dataset[0] == dataset[2]
+    assert len(set(dataset[:5].tolist())) == 4
 
 
 def test_a_matrix_refuses_rows_without_its_columns() -> None:

@@ -60,12 +60,12 @@ def known(sample: Sample) -> Known:
 )
 def test_a_planted_signal_is_found_and_beats_the_baselines(learner: Learner) -> None:
     train, test = planted(), planted(seed=8)
-    found = evaluate_learner(learner, known(train), test)
+    evaluation = evaluate_learner(learner, known(train), test)
     for baseline in baselines(SPEC, 3600):
-        assert found.quality.auc > evaluate_baseline(baseline, known(train), test).quality.auc + 0.1
-    assert found.quality.calibration_error < 0.05
-    assert found.model is not None
-    probability, expected = found.model.predict(test.x)
+        assert evaluation.quality.auc > evaluate_baseline(baseline, known(train), test).quality.auc + 0.1
+    assert evaluation.quality.calibration_error < 0.05
+    assert evaluation.model is not None
+    probability, expected = evaluation.model.predict(test.x)
     assert expected.sum() == pytest.approx(test.reads.sum(), rel=0.1)
     assert (expected >= probability - 1e-12).all()
 
@@ -106,10 +106,10 @@ def test_constraints_make_recent_files_likelier() -> None:
 
 def test_a_fit_takes_one_thread_because_fits_go_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = planted()
-    asked = mock.Mock(wraps=lgb.train)
-    monkeypatch.setattr(lgb, "train", asked)
+    trainer = mock.Mock(wraps=lgb.train)
+    monkeypatch.setattr(lgb, "train", trainer)
     LightGBM(trees=1).fit(sample.x, sample.y)
-    assert asked.call_args.args[0]["num_threads"] == 1
+    assert trainer.call_args.args[0]["num_threads"] == 1
 
 
 def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None:
@@ -127,15 +127,16 @@ def test_the_lightgbm_that_serves_is_chosen_by_validation_and_never_by_the_test(
     weak, strong = LightGBM(trees=1, name="weak"), LightGBM(trees=20, name="strong")
     rival = HistBoosting(trees=60, rate=0.1, name="rival")
     flipped = Sample(test.x, 1.0 - test.y, test.as_of)
-    evaluations = [evaluate_learner(one, known(train), flipped) for one in (rival, weak, strong)]
+    evaluations = [evaluate_learner(each, known(train), flipped) for each in (rival, weak, strong)]
     assert evaluations[1].quality.log_loss < evaluations[2].quality.log_loss
-    losses = {one.name: one.model.validation_log_loss for one in evaluations if one.model}
+    losses = {row.name: row.model.validation_log_loss for row in evaluations if row.model}
     assert min(losses, key=lambda name: losses[name] or 1) == "rival"
     learned = best_learned(evaluations)
     assert learned is not None
     assert learned.name == "strong"
     assert (
-        best([evaluate_baseline(one, known(train), test) for one in baselines(SPEC, 3600)]).name == "recency"
+        best([evaluate_baseline(each, known(train), test) for each in baselines(SPEC, 3600)]).name
+        == "recency"
     )
 
 
@@ -149,14 +150,14 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     sample = planted(60, 100)
     before, later = sample.where(sample.as_of < 39 * 3600), sample.where(sample.as_of >= 40 * 3600)
     model = fit_calibrated(learner, before, horizon_s=3600)
-    found = refit(learner, model, later, sample)
+    refitted = refit(learner, model, later, sample)
     probe = planted(seed=9).x
-    np.testing.assert_array_equal(found.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
+    np.testing.assert_array_equal(refitted.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
     assert model.scored is not None
-    assert found.scored is not None
-    assert len(found.scored.y) == len(model.scored.y) + len(later)
-    np.testing.assert_array_equal(found.scored.scores[-len(later) :], model.scorer.score(later.x))
-    assert found.predict(probe)[0].mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
+    assert refitted.scored is not None
+    assert len(refitted.scored.y) == len(model.scored.y) + len(later)
+    np.testing.assert_array_equal(refitted.scored.scores[-len(later) :], model.scorer.score(later.x))
+    assert refitted.predict(probe)[0].mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
 
 
 def test_recency_is_calibrated_even_by_a_few_rows() -> None:
@@ -228,8 +229,8 @@ def test_files_never_read_are_told_apart_by_their_dataset() -> None:
         reads = (rng.random(n) < p).astype(float)
         return Sample(x.astype("float32"), reads, np.repeat(np.arange(20) * 3600, n // 20))
 
-    found = evaluate_learner(LightGBM(trees=60), known(cold(1)), cold(2))
-    parts = {one.part: one.quality for one in found.slices if one.weighting == "file"}
+    evaluation = evaluate_learner(LightGBM(trees=60), known(cold(1)), cold(2))
+    parts = {part.part: part.quality for part in evaluation.slices if part.weighting == "file"}
     assert parts["cold"].auc > 0.85
     assert parts["warm"].auc < 0.6
     assert parts["cold"].n_rows + parts["warm"].n_rows == parts["all"].n_rows
@@ -252,13 +253,13 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
     shuffled.loc[later, "tier"] = "FUTURE"
     assert not shuffled.equals(rows)
 
-    def predicted(seen: pd.DataFrame) -> list[np.ndarray]:
-        everything = known_by(seen, SPEC, horizon_s=3600, until_s=until_s, vocabulary=words)
-        part = horizon_parts(seen, SPEC, everything, share=0.3, until_s=until_s)
+    def predicted(frame: pd.DataFrame) -> list[np.ndarray]:
+        everything = known_by(frame, SPEC, horizon_s=3600, until_s=until_s, vocabulary=words)
+        part = horizon_parts(frame, SPEC, everything, share=0.3, until_s=until_s)
         past = model_matrix(rows[~later], SPEC, words)
         return [
-            fit_calibrated(LightGBM(trees=10, min_rows=5), one.sample, horizon_s=3600).predict(past)[0]
-            for one in (part.train, part.everything)
+            fit_calibrated(LightGBM(trees=10, min_rows=5), rows_of.sample, horizon_s=3600).predict(past)[0]
+            for rows_of in (part.train, part.everything)
         ]
 
     for with_future, without in zip(predicted(shuffled), predicted(rows), strict=True):

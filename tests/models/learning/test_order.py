@@ -43,8 +43,8 @@ class Region(NamedTuple):
 
 
 def region(name: str, accesses: int, folder: Path, *, seed: int = 1, share: float = 0.5) -> Region:
-    made = workload.write(workload.load(name, seed=seed, accesses=accesses), out=folder)
-    loaded = TraceFile(Path(made.traces), {}, "s", "auto", False, {}, None).load(keep=CONTEXT)
+    written = workload.write(workload.load(name, seed=seed, accesses=accesses), out=folder)
+    loaded = TraceFile(Path(written.traces), {}, "s", "auto", False, {}, None).load(keep=CONTEXT)
     first_s, last_s = (int(loaded.trace.time_s[at]) for at in (0, -1))
     from_s = int(first_s + share * (last_s - first_s)) // DAY_S * DAY_S
     return Region(loaded.trace, context_of(loaded), from_s)
@@ -84,8 +84,8 @@ def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
     """Of one access there is no row to learn from."""
     board = region("prague", 3000, tmp_path)
     until_s = int(board.trace.time_s[0]) + 1
-    found = learn_horizons(board.trace, board.story, [3600.0], to_s=until_s)
-    assert found is None
+    horizons = learn_horizons(board.trace, board.story, [3600.0], to_s=until_s)
+    assert horizons is None
 
 
 N_ACCESSES, SEEDS = (120_000, (1, 2, 3)) if IS_THOROUGH else (20_000, (1,))
@@ -103,8 +103,8 @@ def test_auto_misses_no_more_than_lru(name: str, share: float, tmp_path: Path) -
         room = capacity(board, share)
         orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
         lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}
-        (found,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=board.from_s)
-        lru, auto = (int(found.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
+        (comparison,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=board.from_s)
+        lru, auto = (int(comparison.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
         return auto / lru
 
     assert np.mean([against_lru(seed) for seed in SEEDS]) <= 1.01

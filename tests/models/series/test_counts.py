@@ -166,9 +166,9 @@ def test_no_feature_carries_a_planted_future(seed: int) -> None:
     planted = dataclasses.replace(
         series, reads=np.where(late, rng.integers(1, 10**6, len(late)), series.reads)
     )
-    kept = ~late | (rng.random(len(late)) < 0.5)
+    is_kept = ~late | (rng.random(len(late)) < 0.5)
     thinned = dataclasses.replace(
-        planted, code=series.code[kept], unit=series.unit[kept], reads=planted.reads[kept]
+        planted, code=series.code[is_kept], unit=series.unit[is_kept], reads=planted.reads[is_kept]
     )
     now = SeriesFeatures(series.until(unit)).at(unit)
     for future in (series, planted, thinned):

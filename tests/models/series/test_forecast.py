@@ -101,13 +101,13 @@ def test_weekly_caches_of_lhcb_meet_the_published_bounds(lhcb: Series) -> None:
     trace = weekly_trace(lhcb)
     hits: Callable[[], Any] = partial(np.zeros, trace.n_accesses, np.bool_)
     counted = trace.first_at(53 * lhcb.unit_s)
-    found = []
+    shares = []
     for fraction in (0.05, 0.1):
         for name in ("lru", "clairvoyant-bypass"):
             hit = hits()
             POLICIES[name](trace, int(fraction * len(lhcb.names)), hit)
-            found.append(float(hit[counted:].mean()))
-    assert found == pytest.approx([0.0615, 0.434, 0.2438, 0.596], abs=5e-4)
+            shares.append(float(hit[counted:].mean()))
+    assert shares == pytest.approx([0.0615, 0.434, 0.2438, 0.596], abs=5e-4)
 
 
 N_DATASETS, N_UNITS = 60, 40
@@ -136,37 +136,37 @@ def every_fourth(seed: int) -> BoolArray:
 
 def ranking_of(read: BoolArray) -> tuple[Past, Ranking]:
     past = Past(series_of(read))
-    found = fit_ranking(past)
-    assert found is not None
-    return past, found
+    ranking = fit_ranking(past)
+    assert ranking is not None
+    return past, ranking
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_regression_ranks_along_where_counts_tell_all(seed: int) -> None:
-    past, found = ranking_of(steady(seed))
+    past, ranking = ranking_of(steady(seed))
     x = past.present().x
-    both, alone = found.score(x), Ranking(found.trees, None).score(x)
-    assert found.name == "lightgbm, logistic"
+    both, alone = ranking.score(x), Ranking(ranking.trees, None).score(x)
+    assert ranking.name == "lightgbm, logistic"
     assert (both > 0).all()
     assert (both < 1).all()
     assert (both != alone).any()
 
 
 def test_the_regression_is_left_out_where_the_trees_surely_rank_better() -> None:
-    past, found = ranking_of(every_fourth(1))
-    assert found.name == "lightgbm"
+    past, ranking = ranking_of(every_fourth(1))
+    assert ranking.name == "lightgbm"
     x = past.present().x
-    assert (found.score(x) == found.trees.score(x)).all()
+    assert (ranking.score(x) == ranking.trees.score(x)).all()
 
 
 def test_the_score_is_the_mean_of_the_log_odds() -> None:
-    past, found = ranking_of(steady(5))
-    assert found.regression is not None
+    past, ranking = ranking_of(steady(5))
+    assert ranking.regression is not None
     x = past.present().x
     columns = [name for name in x if name in ("recency", "age") or "decayed_" in name]
-    parts = [found.trees.score(x), found.regression.score(x[columns].fillna(0))]
+    parts = [ranking.trees.score(x), ranking.regression.score(x[columns].fillna(0))]
     odds = np.mean([np.log(p / (1 - p)) for p in parts], axis=0)
-    assert found.score(x) == pytest.approx(1 / (1 + np.exp(-odds)))
+    assert ranking.score(x) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 @pytest.mark.parametrize("read", [np.zeros((60, 40), bool), np.ones((60, 40), bool), np.ones((2, 8), bool)])

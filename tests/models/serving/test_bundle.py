@@ -149,11 +149,11 @@ def test_a_changed_bundle_is_a_bundle_or_a_model_error(data: st.DataObject) -> N
         st.sampled_from(["-", "9" * 5000, "1e999", "NaN", "null", "[", "\\ud800", "\0", '"', "0."])
     )
     try:
-        found = Bundle.from_json(text[:at] + piece + text[at + n_cut :])
+        damaged = Bundle.from_json(text[:at] + piece + text[at + n_cut :])
     except ModelError as error:
         assert str(error).isprintable()
     else:
-        found.check_time(found.until_s + 10**8, max_age_s=10**9)
+        damaged.check_time(damaged.until_s + 10**8, max_age_s=10**9)
 
 
 def test_columns_that_features_do_not_make_are_refused() -> None:

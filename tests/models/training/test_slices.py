@@ -30,30 +30,30 @@ def sample() -> tuple[Sample, np.ndarray]:
 
 def test_slices_are_the_figures_of_their_rows(sample: tuple[Sample, np.ndarray]) -> None:
     rows, scores = sample
-    found = {
-        (one.weighting, one.part): one.quality
-        for one in slices(rows, scores, {"tier": ["AOD", "RAW"]}, are_probabilities=True)
+    parts = {
+        (part.weighting, part.part): part.quality
+        for part in slices(rows, scores, {"tier": ["AOD", "RAW"]}, are_probabilities=True)
     }
     cold = rows.x["recency_s"].isna().to_numpy()
-    assert found["file", "cold"].auc == pytest.approx(roc_auc_score(rows.y[cold], scores[cold]))
+    assert parts["file", "cold"].auc == pytest.approx(roc_auc_score(rows.y[cold], scores[cold]))
     size = rows.x["size_bytes"].fillna(0).to_numpy(dtype=float)
     known = cold & (size > 0)
     expected = roc_auc_score(rows.y[known], scores[known], sample_weight=size[known])
-    assert found["byte", "cold"].auc == pytest.approx(expected)
+    assert parts["byte", "cold"].auc == pytest.approx(expected)
     aod = (rows.x["tier"] == 0).to_numpy()
-    assert found["file", "tier AOD"].n_rows == aod.sum()
-    assert found["file", "cold"].n_rows + found["file", "warm"].n_rows == len(rows)
+    assert parts["file", "tier AOD"].n_rows == aod.sum()
+    assert parts["file", "cold"].n_rows + parts["file", "warm"].n_rows == len(rows)
     pairs = list(zip(rows.as_of, rows.dataset if rows.dataset is not None else [], strict=True))
     weights = np.array([1 / pairs.count(pair) for pair in pairs])
-    assert found["dataset", "all"].brier == pytest.approx(np.average((scores - rows.y) ** 2, weights=weights))
-    assert not math.isnan(found["dataset", "all"].calibration_error)
+    assert parts["dataset", "all"].brier == pytest.approx(np.average((scores - rows.y) ** 2, weights=weights))
+    assert not math.isnan(parts["dataset", "all"].calibration_error)
 
 
 def test_holdings_fill_each_moment_by_score(sample: tuple[Sample, np.ndarray]) -> None:
     rows, scores = sample
     size = rows.x["size_bytes"].to_numpy(dtype=float)
-    for held in (one for one in holdings(rows, scores) if one.weighting in ("file", "byte")):
-        hit = kept = read = 0.0
+    for held in (holding for holding in holdings(rows, scores) if holding.weighting in ("file", "byte")):
+        hit = n_kept = read = 0.0
         for as_of in np.unique(rows.as_of):
             there = [i for i in np.flatnonzero(rows.as_of == as_of) if not math.isnan(size[i])]
             room, used = held.capacity_fraction * sum(size[i] for i in there), 0.0
@@ -61,10 +61,10 @@ def test_holdings_fill_each_moment_by_score(sample: tuple[Sample, np.ndarray]) -
                 used += size[i]
                 w = size[i] if held.weighting == "byte" else 1.0
                 inside = used <= room
-                kept += w * inside
+                n_kept += w * inside
                 read += w * rows.y[i]
                 hit += w * inside * rows.y[i]
-        assert held.precision == pytest.approx(hit / kept)
+        assert held.precision == pytest.approx(hit / n_kept)
         assert held.recall == pytest.approx(hit / read)
 
 

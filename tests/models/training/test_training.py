@@ -45,35 +45,35 @@ def rows(n_as_ofs: int = 24, n_files: int = 60) -> pd.DataFrame:
 EFFORT = Effort(test_share=0.3, learners=("lightgbm",), trees=10, seed=1)
 
 
-def trained_on(frame: pd.DataFrame, kept: spool.Spool, **changes: Any) -> Trained:
+def trained_on(frame: pd.DataFrame, folder: spool.Spool, **changes: Any) -> Trained:
     """A training of the region on all that is known after a day; `changes`: other values."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "spec": SPEC,
         "until_s": 24 * HOUR,
         "effort": EFFORT,
         "tags": {},
         "on_progress": lambda *_: None,
     }
-    return train(frame, kept, region="emea", **(given | changes))
+    return train(frame, folder, region="emea", **(arguments | changes))
 
 
 def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
-    kept = spool.Spool(tmp_path)
-    said: list[str] = []
+    folder = spool.Spool(tmp_path)
+    steps: list[str] = []
     trained = trained_on(
         rows(),
-        kept,
+        folder,
         tags={"features_snapshot": "f"},
-        on_progress=lambda _done, _total, what: said.append(what),
+        on_progress=lambda _done, _total, what: steps.append(what),
     )
     assert all(path.name.startswith(".") for path in tmp_path.iterdir())
     card = Card(rows(), [], {}, trained.gains)
-    found = kept.finish(trained.bundle, Run("t", "training"), card=card)
-    assert list(tmp_path.iterdir()) == [found.folder]
-    assert sorted(said) == ["1h learned", "2d learned"]
-    assert len(found.run.children) == 4 + 1
+    finished = folder.finish(trained.bundle, Run("t", "training"), card=card)
+    assert list(tmp_path.iterdir()) == [finished.folder]
+    assert sorted(steps) == ["1h learned", "2d learned"]
+    assert len(finished.run.children) == 4 + 1
     assert "2d" in trained.bundle.dropped
-    assert (found.folder / "bundle/1h.lgb").is_file()
+    assert (finished.folder / "bundle/1h.lgb").is_file()
     assert {row["model"] for row in trained.reliability} <= {report.model for report in trained.reports}
     assert {"hour", "weekday"} <= set(trained.bundle.spread)  # they vary within an as_of here
     best = max(trained.reports, key=lambda report: report.auc or 0)
@@ -81,10 +81,10 @@ def test_a_training_is_complete_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_training_without_any_horizon_says_why(tmp_path: Path) -> None:
-    kept = spool.Spool(tmp_path)
+    folder = spool.Spool(tmp_path)
     with pytest.raises(ModelError, match=r"no horizon can be trained.*1h: .*2d: "):
-        trained_on(rows(), kept, until_s=0)
-    kept.discard()
+        trained_on(rows(), folder, until_s=0)
+    folder.discard()
     assert not list(tmp_path.iterdir())
 
 
@@ -100,45 +100,45 @@ def test_recency_serves_a_horizon_with_few_labels(
     tmp_path: Path, horizon_s: int, n_read: int, why: str
 ) -> None:
     spec, within = dataclasses.replace(SPEC, horizons_s=(horizon_s,)), duration_label(horizon_s)
-    seen = rows().sort_values("recency_s", ignore_index=True)
-    seen["recency_s"] *= 24 * HOUR
-    seen["as_of_s"] = np.arange(len(seen)) % 24 * HOUR
-    seen[f"n_access_within_{within}"] = (seen.index < n_read).astype(float)
-    kept, until_s = spool.Spool(tmp_path), 24 * HOUR
-    trained = trained_on(seen, kept, spec=spec)
+    frame = rows().sort_values("recency_s", ignore_index=True)
+    frame["recency_s"] *= 24 * HOUR
+    frame["as_of_s"] = np.arange(len(frame)) % 24 * HOUR
+    frame[f"n_access_within_{within}"] = (frame.index < n_read).astype(float)
+    folder, until_s = spool.Spool(tmp_path), 24 * HOUR
+    trained = trained_on(frame, folder, spec=spec)
     assert list(trained.bundle.by_recency) == [within]
     assert why in trained.bundle.by_recency[within]
     assert [report.model for report in trained.reports if report.serves] == ["recency"]
     assert len(trained.reports) == 4  # the baselines
-    found = kept.finish(trained.bundle, Run("t", "training"), card=Card(seen, [], {}, {}))
-    assert [run.name for run in found.run.children if run.tags["serves"] == "true"] == [f"recency {within}"]
-    bundle, fitted = read_bundle(found.folder / BUNDLE_FOLDER)
+    ended = folder.finish(trained.bundle, Run("t", "training"), card=Card(frame, [], {}, {}))
+    assert [run.name for run in ended.run.children if run.tags["serves"] == "true"] == [f"recency {within}"]
+    bundle, fitted = read_bundle(ended.folder / BUNDLE_FOLDER)
     assert bundle == trained.bundle
-    matrix = model_matrix(seen[seen["as_of_s"] + horizon_s <= until_s], spec, bundle.vocabulary)
+    matrix = model_matrix(frame[frame["as_of_s"] + horizon_s <= until_s], spec, bundle.vocabulary)
     ((model, p, _),) = RegionModels(bundle, fitted, "1").probabilities(matrix.to_numpy())
     assert (model.learner, model.trained_until_s) == ("recency", until_s)
     assert (np.diff(p[np.argsort(matrix["recency_s"].to_numpy())]) <= 0).all()
-    assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(seen)), rel=0.1)
+    assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(frame)), rel=0.1)
 
 
 def test_recency_serves_a_horizon_where_it_ranks_better(tmp_path: Path) -> None:
-    seen = rows()
-    later = seen["as_of_s"] >= 15 * HOUR
-    seen.loc[later, "n_access_within_1h"] = (seen["recency_s"] < 0.3).astype(float)[later]
-    trained = trained_on(seen, spool.Spool(tmp_path))
+    frame = rows()
+    later = frame["as_of_s"] >= 15 * HOUR
+    frame.loc[later, "n_access_within_1h"] = (frame["recency_s"] < 0.3).astype(float)[later]
+    trained = trained_on(frame, spool.Spool(tmp_path))
     auc = {report.model: report.auc or 0 for report in trained.reports}
     assert auc["lightgbm"] < 0.9
     assert auc["recency"] > 0.95
     assert [report.model for report in trained.reports if report.serves] == ["recency"]
     assert [model.learner for model in trained.bundle.models] == ["recency"]
-    told = trained.bundle.by_recency["1h"]
-    assert f"an AUC of {auc['lightgbm']:.3f}, and recency {auc['recency']:.3f}" in told
+    reason = trained.bundle.by_recency["1h"]
+    assert f"an AUC of {auc['lightgbm']:.3f}, and recency {auc['recency']:.3f}" in reason
 
 
 def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
-    seen = rows().assign(n_access_within_1h=1.0)
+    frame = rows().assign(n_access_within_1h=1.0)
     with pytest.raises(ModelError, match="all 1440 training rows have one label"):
-        trained_on(seen, spool.Spool(tmp_path))
+        trained_on(frame, spool.Spool(tmp_path))
 
 
 def test_every_learner_of_the_settings_exists() -> None:

@@ -45,45 +45,45 @@ def test_both_replays_of_a_day_equal_a_slow_independent_cache(world: PushedWorld
     day_s = late_day(world)
     record = world.record(day_s)
     assert record.begin is not None
-    told = judge_day(record, world.config, day_s=day_s)
-    assert told.withheld is None and told.warmed_s == day_s - record.begin.at_s
+    verdict = judge_day(record, world.config, day_s=day_s)
+    assert verdict.withheld is None and verdict.warmed_s == day_s - record.begin.at_s
     part = replayable(record, record.begin, day_s + DAY_S)
     moments: dict[str, Any] = {"cycle_s": GRID_S, "plan_from_s": record.begin.at_s, "count_from_s": day_s}
     lru, _ = brute_simulate(part.trace, world.config, planner=None, **moments)
-    assert (told.lru_hit_bytes, told.lru_wan_bytes) == (lru["hit_bytes"], lru["wan_bytes"])
+    assert (verdict.lru_hit_bytes, verdict.lru_wan_bytes) == (lru["hit_bytes"], lru["wan_bytes"])
     plan, _ = brute_simulate(part.trace, world.config, planner=RecordedPushes(part.done, GRID_S), **moments)
-    assert told.replayed_hit_bytes == plan["hit_bytes"]
-    assert told.read_bytes == plan["bytes_requested"] == told.hit_bytes + told.missed_bytes
+    assert verdict.replayed_hit_bytes == plan["hit_bytes"]
+    assert verdict.read_bytes == plan["bytes_requested"] == verdict.hit_bytes + verdict.missed_bytes
 
 
 def test_the_verdict_is_what_the_cache_really_saved(world: PushedWorld) -> None:
     judged = [judged_day(world, late_day(world, n)) for n in range(16, 24)]
-    believed = [told for told in judged if told.withheld is None]
-    assert len(believed) >= 6, [told.withheld for told in judged]
+    believed = [verdict for verdict in judged if verdict.withheld is None]
+    assert len(believed) >= 6, [verdict.withheld for verdict in judged]
     daily = world.observed.daily  # type: ignore[attr-defined]
-    for told, n in zip(judged, range(16, 24), strict=True):
+    for verdict, n in zip(judged, range(16, 24), strict=True):
         at = int(np.flatnonzero(daily.day == late_day(world, n) // DAY_S)[0])
-        assert told.hit_bytes == daily.hit_bytes[at]
-        if told.withheld is None:
-            assert told.replayed_wan_bytes is not None and told.lru_wan_bytes is not None
-            assert told.replayed_wan_bytes == pytest.approx(daily.wan_bytes[at], rel=0.01)
-            assert told.saved_wan_bytes == told.lru_wan_bytes - told.replayed_wan_bytes
+        assert verdict.hit_bytes == daily.hit_bytes[at]
+        if verdict.withheld is None:
+            assert verdict.replayed_wan_bytes is not None and verdict.lru_wan_bytes is not None
+            assert verdict.replayed_wan_bytes == pytest.approx(daily.wan_bytes[at], rel=0.01)
+            assert verdict.saved_wan_bytes == verdict.lru_wan_bytes - verdict.replayed_wan_bytes
     # LRU from the first day of all, which needs no warming, says the same as LRU warmed for three ages.
     lru = simulate(world.whole.trace, world.config).daily
-    for told, n in zip(judged, range(16, 24), strict=True):
-        if told.withheld is None:
+    for verdict, n in zip(judged, range(16, 24), strict=True):
+        if verdict.withheld is None:
             at = int(np.flatnonzero(lru.day == late_day(world, n) // DAY_S)[0])
-            assert told.lru_wan_bytes == pytest.approx(lru.wan_bytes[at], rel=0.01)
+            assert verdict.lru_wan_bytes == pytest.approx(lru.wan_bytes[at], rel=0.01)
     # The plan lifts what it may plan above plain LRU, and not the control group.
     gains = [
         (
-            told.planned_hit_share - told.planned_lru_hit_share,
-            told.control_hit_share - told.control_lru_hit_share,
+            verdict.planned_hit_share - verdict.planned_lru_hit_share,
+            verdict.control_hit_share - verdict.control_lru_hit_share,
         )
-        for told in believed
-        if None not in (told.planned_hit_share, told.planned_lru_hit_share)
-        and told.control_hit_share is not None
-        and told.control_lru_hit_share is not None
+        for verdict in believed
+        if None not in (verdict.planned_hit_share, verdict.planned_lru_hit_share)
+        and verdict.control_hit_share is not None
+        and verdict.control_lru_hit_share is not None
     ]
     planned, control = np.mean(gains, axis=0)
     assert planned > 0.02 and planned > control
@@ -100,14 +100,14 @@ def test_a_replay_that_does_not_fit_the_records_gives_no_verdict(world: PushedWo
     missed[lost] += hit[lost]
     hit[lost] = 0
     nothing = PushedActions(*(column[:0] for column in record.done))
-    for told in (
+    for verdict in (
         judge_day(record, small, day_s=day_s),
         judge_day(dataclasses.replace(record, hit_bytes=hit, missed_bytes=missed), world.config, day_s=day_s),
         judge_day(dataclasses.replace(record, done=nothing), world.config, day_s=day_s),
     ):
-        assert told.withheld is not None and "off the hit bytes" in told.withheld
-        assert told.saved_wan_bytes is None and told.lru_wan_bytes is None
-        assert told.replayed_hit_bytes is not None
+        assert verdict.withheld is not None and "off the hit bytes" in verdict.withheld
+        assert verdict.saved_wan_bytes is None and verdict.lru_wan_bytes is None
+        assert verdict.replayed_hit_bytes is not None
 
 
 def test_short_records_and_idle_days_give_no_verdict(world: PushedWorld) -> None:
@@ -170,16 +170,16 @@ def lru_bytes() -> int:
 
 
 def judged(**changes: int) -> ReplayedDay:
-    seen = StewardShadow(DAY_S, lru_bytes(), 0)._replace(**changes)
-    return judge_day(record(), CONFIG, day_s=DAY_S, shadow=seen)
+    shadow = StewardShadow(DAY_S, lru_bytes(), 0)._replace(**changes)
+    return judge_day(record(), CONFIG, day_s=DAY_S, shadow=shadow)
 
 
 def test_a_day_of_a_steward_saves_what_lru_fetches_and_the_cache_did_not() -> None:
-    found, plain = judged(prefetched_bytes=70), judge_day(record(), CONFIG, day_s=DAY_S)
-    assert found.withheld is None
-    assert found.lru_wan_bytes == lru_bytes()
-    assert found.replayed_wan_bytes == found.missed_bytes + 70
-    assert found.saved_wan_bytes == lru_bytes() - found.missed_bytes - 70
+    verdict, plain = judged(prefetched_bytes=70), judge_day(record(), CONFIG, day_s=DAY_S)
+    assert verdict.withheld is None
+    assert verdict.lru_wan_bytes == lru_bytes()
+    assert verdict.replayed_wan_bytes == verdict.missed_bytes + 70
+    assert verdict.saved_wan_bytes == lru_bytes() - verdict.missed_bytes - 70
     assert "off the hit bytes" in str(plain.withheld)
 
 
@@ -194,10 +194,10 @@ def test_a_day_of_a_steward_saves_what_lru_fetches_and_the_cache_did_not() -> No
 def test_a_day_that_the_steward_did_not_see_as_the_replay_does_is_withheld(
     changes: dict[str, int], why: str
 ) -> None:
-    found = judged(**changes)
-    assert why in str(found.withheld)
-    assert (found.saved_wan_bytes, found.lru_wan_bytes) == (None, None)
-    assert dataclasses.asdict(found)["missed_bytes"] > 0
+    verdict = judged(**changes)
+    assert why in str(verdict.withheld)
+    assert (verdict.saved_wan_bytes, verdict.lru_wan_bytes) == (None, None)
+    assert dataclasses.asdict(verdict)["missed_bytes"] > 0
 
 
 def test_small_differences_are_those_of_two_ways_to_count() -> None:

@@ -63,49 +63,49 @@ def rows(
     return pa.Table.from_pandas(table, schema=schema, preserve_index=False).to_pylist()
 
 
-def follows(one: dict[str, Any], item: dict[str, Any]) -> bool:
+def follows(row: dict[str, Any], item: dict[str, Any]) -> bool:
     """Whether read `one` began after `item` was done, as far as whole seconds tell."""
-    began, done = one["accessed_at"], item["updated_at"]
+    began, done = row["accessed_at"], item["updated_at"]
     if began.microsecond or began > done:
         return bool(began > done)
     in_its_second = began + dt.timedelta(seconds=1) > done
-    return bool(in_its_second and (item["action"] == "prefetch" or (one["closed_at"] or began) > done))
+    return bool(in_its_second and (item["action"] == "prefetch" or (row["closed_at"] or began) > done))
 
 
 def oracle(receipts: list[dict[str, Any]], reads: list[dict[str, Any]], until: float) -> list[dict[str, Any]]:
     items = [each for each in receipts if each["state"] == "done" and each["action"] in ("prefetch", "pin")]
     earned: dict[str, list[dict[str, Any]]] = {each["item_id"]: [] for each in items}
-    for one in reads:
+    for row in reads:
         before = [
             each
             for each in items
-            if (each["cache"], each["did"]) == (one["cache"], one["did"]) and follows(one, each)
+            if (each["cache"], each["did"]) == (row["cache"], row["did"]) and follows(row, each)
         ]
         if before:
-            earned[max(before, key=lambda each: (each["updated_at"], each["item_id"]))["item_id"]].append(one)
-    made = []
+            earned[max(before, key=lambda each: (each["updated_at"], each["item_id"]))["item_id"]].append(row)
+    expected = []
     for each in sorted(items, key=lambda each: each["item_id"]):
         hits: list[dict[str, Any]] = []
         use = "pending" if each["expires_at"] > at(until) else "unread"
-        for n, second in enumerate(sorted({one["accessed_at"] for one in earned[each["item_id"]]})):
-            together = [one for one in earned[each["item_id"]] if one["accessed_at"] == second]
+        for n, second in enumerate(sorted({row["accessed_at"] for row in earned[each["item_id"]]})):
+            together = [row for row in earned[each["item_id"]] if row["accessed_at"] == second]
             if n == 0:
-                use = "unread" if any((one["bytes_missed"] or 0) > 0 for one in together) else "read"
-            if any(one["bytes_missed"] != 0 or not one["bytes_hit"] > 0 for one in together):
+                use = "unread" if any((row["bytes_missed"] or 0) > 0 for row in together) else "read"
+            if any(row["bytes_missed"] != 0 or not row["bytes_hit"] > 0 for row in together):
                 break
             hits += together
         spent = each["bytes"] if each["action"] == "prefetch" else 0
-        delays = [max(0.0, (one["accessed_at"] - each["updated_at"]).total_seconds()) for one in hits]
-        made.append(
+        delays = [max(0.0, (hit["accessed_at"] - each["updated_at"]).total_seconds()) for hit in hits]
+        expected.append(
             {key: each[key] for key in ("item_id", "cache", "did", "action", "expires_at")}
             | {
-                "n_hits": sum(one["n_reads"] for one in hits),
-                "bytes_saved": sum(one["bytes_hit"] for one in hits),
+                "n_hits": sum(hit["n_reads"] for hit in hits),
+                "bytes_saved": sum(hit["bytes_hit"] for hit in hits),
             }
             | {"bytes_spent": spent, "bytes_wasted": spent if use == "unread" else 0, "use": use}
             | {"first_hit_delay_s": min(delays, default=None)}
         )
-    return made
+    return expected
 
 
 RECEIPTS = st.lists(
@@ -120,7 +120,7 @@ RECEIPTS = st.lists(
         expires_at=st.integers(0, 40).map(at),
     ),
     max_size=6,
-).map(lambda made: [receipt(f"i{n}", second, **changes) for n, (second, changes) in enumerate(made)])
+).map(lambda tries: [receipt(f"i{n}", second, **changes) for n, (second, changes) in enumerate(tries)])
 READS = st.lists(
     st.builds(
         read,

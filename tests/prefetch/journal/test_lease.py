@@ -42,8 +42,8 @@ def test_of_pushers_at_once_one_takes_the_lease(url: str) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         # All four make the tables and record the plan at once.
         assert sum(pool.map(lambda each: each.plans.record_plan(plan, now_s=1000), journals)) == 200
-        (taken,) = [lease for lease in pool.map(take, journals) if lease is not None]
-    assert journals[0].leases.take("other", now_s=1000).fence == taken.fence == 1
+        (first,) = [lease for lease in pool.map(take, journals) if lease is not None]
+    assert journals[0].leases.take("other", now_s=1000).fence == first.fence == 1
     for each in journals:
         each.close()
 
@@ -130,7 +130,7 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
             with suppress(ConflictError):
                 # Each takes it from the other, as if that one were silent.
                 lease = journals[number].leases.take("xc", now_s=1000 + (2 * turn + number) * LEASE_S)
-                begun = [one.item_id for one in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
+                begun = [each.item_id for each in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
                 LeasedItems(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
@@ -138,7 +138,7 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
         cancelled = pool.submit(
             lambda: sum(sum(journals[2].plans.cancel("xc", now_s=1002)) for _ in range(40))
         )
-        assert all(one.result() is None for one in pushed) and cancelled.result() == 200
+        assert all(future.result() is None for future in pushed) and cancelled.result() == 200
     assert states(journals[0]).keys() <= {"cancelled", "cancelling"}
     for each in journals:
         each.close()
@@ -158,7 +158,7 @@ def on(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     read_text, stat = Path.read_text, Path.stat
     space = stat(Path("/proc/self/ns/pid"))
 
-    def read(path: Path, *given: object, **named: object) -> str:
+    def read(path: Path, *arguments: object, **named: object) -> str:
         if path == Path("/proc/sys/kernel/random/boot_id"):
             return f"{host.boot_id}\n"
         return read_text(path)

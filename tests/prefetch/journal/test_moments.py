@@ -46,7 +46,7 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_plans, "ITEMS_AT_ONCE", AT_ONCE)
 
 
-def told(journal: Journal) -> dict[str, str]:
+def item_states(journal: Journal) -> dict[str, str]:
     return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
@@ -64,7 +64,7 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
     begin(journal, 2)
     finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), now_s=1001)
     journal.plans.record_plan([item(1), item(4)], now_s=1002)
-    assert told(journal) == {
+    assert item_states(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "cancelling",
         "1000-prefetch-3": "cancelled",
@@ -72,7 +72,7 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
     }
     # And back: what was in hand all the time goes on.
     journal.plans.record_plan([item(1), item(2), item(3)], now_s=1003)
-    assert told(journal) == {
+    assert item_states(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "running",
         "1000-prefetch-3": "planned",
@@ -95,7 +95,7 @@ def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> 
     # Where its files come from makes no other plan of it.
     finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="no", fault="file"), now_s=1004)
     journal.plans.record_plan([dataclasses.replace(each, source="p:2") for each in anew[::-1]], now_s=1005)
-    assert told(journal)["1000-prefetch-1"] == "failed"
+    assert item_states(journal)["1000-prefetch-1"] == "failed"
 
 
 def test_a_pin_that_the_moments_new_plan_takes_back_does_not_stand(journal: Journal) -> None:
@@ -136,7 +136,7 @@ def test_a_moment_planned_anew_in_half_does_nothing_until_it_is_whole(journal: J
     third = [item(n) for n in range(AT_ONCE)]
     assert journal.plans.record_plan(third, now_s=1002) == 0
     assert begin_all(journal, "pin") == []
-    assert sorted(begin_all(journal)) == sorted(one.item_id for one in third)
+    assert sorted(begin_all(journal)) == sorted(planned.item_id for planned in third)
     assert states(journal) == {"running": AT_ONCE, "cancelled": 2 * AT_ONCE}
 
 
@@ -161,11 +161,11 @@ def test_what_a_run_that_died_did_not_replace_is_replaced_by_the_next(
 
 
 def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
-    with closing(Journal(url)) as one, closing(Journal(url)) as other:
-        other.plans.record_plan(
+    with closing(Journal(url)) as first, closing(Journal(url)) as second:
+        second.plans.record_plan(
             [dataclasses.replace(item(n), item_id=f"o{n}", cache="yc") for n in range(9)], now_s=1
         )
-        done, work = list[str](), LeasedItems(other.leases.take("yc", now_s=1000))
+        done, work = list[str](), LeasedItems(second.leases.take("yc", now_s=1000))
 
         class Watched:
             """A plan in whose midst another run works."""
@@ -181,13 +181,13 @@ def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
                             done.append(each.item_id)
                     yield item(number)
 
-        assert one.plans.record_plan(Watched(), now_s=1000) == 5 * AT_ONCE
+        assert first.plans.record_plan(Watched(), now_s=1000) == 5 * AT_ONCE
         assert len(done) == 9
 
 
 def test_runs_that_record_different_plans_of_a_moment_leave_one_of_them(url: str) -> None:
     plans = [[item(n, action) for n in range(100)] for action in ("prefetch", "pin")]
-    with closing(Journal(url)) as one, closing(Journal(url)) as other:
+    with closing(Journal(url)) as first, closing(Journal(url)) as second:
 
         def record(journal: Journal, plan: list[Item]) -> int:
             try:
@@ -195,11 +195,11 @@ def test_runs_that_record_different_plans_of_a_moment_leave_one_of_them(url: str
             except ConflictError:
                 return -1
 
-        one.reports.counts()
+        first.reports.counts()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            assert max(pool.map(record, (one, other), plans)) == 100
-        planned = {row["action"] for row in one.reports.receipts("xc") if row["state"] == "planned"}
-        begun = {each.action for action in ("prefetch", "pin") for each in begin(one, action=action)}
+            assert max(pool.map(record, (first, second), plans)) == 100
+        planned = {row["action"] for row in first.reports.receipts("xc") if row["state"] == "planned"}
+        begun = {each.action for action in ("prefetch", "pin") for each in begin(first, action=action)}
         assert len(begun) == 1 and begun == planned
 
 

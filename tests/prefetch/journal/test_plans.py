@@ -139,7 +139,7 @@ WORDS = st.lists(
     ),
     min_size=1,
     max_size=4,
-    unique_by=lambda one: one[0],
+    unique_by=lambda plan: plan[0],
 )
 
 
@@ -149,8 +149,8 @@ def test_in_whatever_order_plans_come_the_same_is_left(plans: list[tuple[int, st
     """Left is an item of which no newer plan speaks, and, of a whole plan, none that is newer and whole."""
 
     def stands(at: int, kind: str, number: int) -> bool:
-        newer = [one for one in plans if one[0] > at]
-        return not any(number in files or (kind == one == PLAN) for _, one, files in newer)
+        newer = [plan for plan in plans if plan[0] > at]
+        return not any(number in files or (kind == number_kind == PLAN) for _, number_kind, files in newer)
 
     expected = {
         f"{at}-prefetch-{number}" for at, kind, files in plans for number in files if stands(at, kind, number)

@@ -52,8 +52,8 @@ def beat(server: PlacementServer, body: dict[str, Any], token: str = TOKENS["EDG
 
 
 def known(server: PlacementServer) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{server.url}/liveness").json()
-    return found
+    alive: dict[str, Any] = httpx.get(f"{server.url}/liveness").json()
+    return alive
 
 
 def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("body", "token", "status", "told"),
+    ("body", "token", "status", "words"),
     [
         (NEW, "token-of-e1-in-the-tests", 403, "not the token of n7"),
         (NEW, "nobodys-token-1234567890", 401, "needs a bearer token"),
@@ -96,10 +96,10 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
     ],
 )
 def test_nothing_else_is(
-    server: PlacementServer, body: dict[str, Any], token: str, status: int, told: str
+    server: PlacementServer, body: dict[str, Any], token: str, status: int, words: str
 ) -> None:
     answer = beat(server, body, token)
-    assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
     assert known(server) == {}
 
 
@@ -112,7 +112,7 @@ def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
             client.post(f"{server.url}/liveness", json=NEW | {"id": f"n{i}", "address": f"n{i}:1094"})
             for i in range(27)
         ]
-    assert [one.status_code for one in answers] == [200] * 25 + [400] * 2
+    assert [answer.status_code for answer in answers] == [200] * 25 + [400] * 2
     assert "25 nodes" in answers[-1].json()["error"]
     assert "another cache" in beat(server, NEW | {"id": "n3", "address": "n4:1094"}).json()["error"]
     assert beat(server, NEW | {"id": "n3", "address": "n3:1095"}).text == "OK"
@@ -134,15 +134,15 @@ def test_a_node_that_changes_its_size_with_each_heartbeat_makes_no_layout_each_t
         clusters={},
         cluster=Cluster(1e9, 1e9, 1, 1e7, 100),
     )
-    serving, made = Service(options, now_s=lambda: NOW_S), list[Mapping[str, float]]()
+    serving, calls = Service(options, now_s=lambda: NOW_S), list[Mapping[str, float]]()
 
     def counted(sizes: Mapping[str, float]) -> Layout:
-        made.append(sizes)
+        calls.append(sizes)
         return layout_of(sizes)
 
     monkeypatch.setattr(fleet, "layout_of", counted)
     for size in range(1, 20):
         serving.admit("n1", Member("A", "n1:1094", size))
-    assert len(made) == 1
+    assert len(calls) == 1
     serving.tick()
-    assert made[1:] == [{"n1": 19}]
+    assert calls[1:] == [{"n1": 19}]

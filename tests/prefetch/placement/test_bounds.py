@@ -44,8 +44,8 @@ def test_at_the_limit_the_one_longest_without_an_answer_is_closed() -> None:
 def test_a_clients_limit_costs_none_but_its_own() -> None:
     async def scene() -> None:
         gate = Gate(most=10, per_client=2)
-        (other, _), (one, held), (two, _), (three, _) = entered(gate, "b", "a", "a", "a")
-        assert [line.is_open for line in (other, one, two, three)] == [True, False, True, True]
+        (other, _), (first, held), (second, _), (third, _) = entered(gate, "b", "a", "a", "a")
+        assert [line.is_open for line in (other, first, second, third)] == [True, False, True, True]
         assert gate.closed["client"] == 1
         gate.leave(held)  # its protocol says so again, when the loop tells it
         assert len(gate) == 3
@@ -57,14 +57,14 @@ def test_who_does_not_get_on_is_closed_in_time() -> None:
     async def scene() -> None:
         now_s = [0.0]
         gate = Gate(most=10, per_client=10, now_s=lambda: now_s[0])
-        (silent, _), (asked, held) = entered(gate, "a", "b")
+        (silent, _), (asking, held) = entered(gate, "a", "b")
         gate.asked(held)
         now_s[0] = HEAD_S
         await asyncio.sleep(0.6)
-        assert (silent.is_open, asked.is_open) == (False, True)
+        assert (silent.is_open, asking.is_open) == (False, True)
         now_s[0] = ANSWER_S
         await asyncio.sleep(0.6)
-        assert not asked.is_open
+        assert not asking.is_open
         assert (len(gate), gate.closed["slow"]) == (0, 2)
 
     asyncio.run(scene())

@@ -74,11 +74,11 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[PlacementServer]:
         yield started
 
 
-def beat(server: PlacementServer, body: dict[str, object], shown: Path | None, token: str = "") -> int:
+def beat(server: PlacementServer, body: dict[str, object], pem: Path | None, token: str = "") -> int:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if shown is not None:
-        context.load_cert_chain(shown)
+    if pem is not None:
+        context.load_cert_chain(pem)
     headers = {"authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(verify=context) as client:
         return client.post(f"{server.url}/liveness", json=body, headers=headers).status_code

@@ -42,7 +42,7 @@ def test_what_nobody_holds_or_reads_goes_nowhere() -> None:
     reads = np.where(np.arange(N) % 2, 0.05, 0.5)
     held = NOBODY_HOLDS.copy()
     held[1] = [0.0, 0.3, 0.0]
-    found = rows(held, reads=reads)
-    assert found[1, 0] == 1
-    assert (found[3::2, 0] == NOWHERE).all()
-    assert (found[::2, 0] < 3).all()
+    decided = rows(held, reads=reads)
+    assert decided[1, 0] == 1
+    assert (decided[3::2, 0] == NOWHERE).all()
+    assert (decided[::2, 0] < 3).all()

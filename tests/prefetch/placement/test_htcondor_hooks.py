@@ -103,14 +103,14 @@ REASONS = {
 def test_translate_leaves_alone_what_it_cannot_rank_and_says_why(
     server: PlacementServer, tmp_path: Path, reason: str
 ) -> None:
-    text, told = job("" if reason == "no input" else "cms:/f"), REASONS[reason]
+    text, reason_text = job("" if reason == "no input" else "cms:/f"), REASONS[reason]
     before = {name: value for name, _, value in (line.partition(" = ") for line in text.splitlines())}
     if reason == "no site":
         with serving(tmp_path / "empty.db") as empty:
-            after = run("translate", f"{ROUTE}\n------\n{text}", empty.url, reason=told)
+            after = run("translate", f"{ROUTE}\n------\n{text}", empty.url, reason=reason_text)
     else:
         url = "http://127.0.0.1:9" if reason == "service away" else server.url
-        after = run("translate", f"{ROUTE}\n------\n{text}", url, reason=told)
+        after = run("translate", f"{ROUTE}\n------\n{text}", url, reason=reason_text)
     assert after == before
 
 

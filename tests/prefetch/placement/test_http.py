@@ -129,7 +129,7 @@ def test_the_docs_work_without_any_other_host(get: Get) -> None:
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
     named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     for name, start in ((".js", b"/*! For license"), (".css", b".swagger-ui"), (".png", b"\x89PNG")):
-        path = next(one for one in named if one.endswith(name))
+        path = next(route for route in named if route.endswith(name))
         packed, plain = get(f"/{path}"), get(f"/{path}", headers={"accept-encoding": "identity"})
         assert packed.content == plain.content
         assert plain.content.startswith(start)
@@ -149,12 +149,12 @@ def test_a_request_for_the_whole_server_is_answered_and_fills_no_log(
 
 
 def test_a_client_is_served_by_the_site_that_operators_say(operator: httpx.Client) -> None:
-    asked = {"client": "TIER2", "filename": "f"}
-    assert operator.post("/prefix", json=asked).text == ""
+    request = {"client": "TIER2", "filename": "f"}
+    assert operator.post("/prefix", json=request).text == ""
     reply = operator.put("/serve", json={"client": "TIER2", "cache_site": "FAR"})
     assert reply.status_code == 200
     assert operator.get("/serve").json() == {"TIER2": "FAR"}
-    assert operator.post("/prefix", json=asked).text == "xf1:1094"
+    assert operator.post("/prefix", json=request).text == "xf1:1094"
     assert operator.put("/serve", json={"client": "TIER2", "cache_site": "NONE"}).status_code == 400
     operator.request("DELETE", "/serve", json={"client": "TIER2"}).raise_for_status()
     assert operator.get("/serve").json() == {}
@@ -231,8 +231,8 @@ def test_a_caches_token_is_good_for_its_own_heartbeats_alone(server: PlacementSe
             assert cache.post("/liveness", json=body).status_code == 403
         assert cache.post("/liveness", json={"id": "xc1", **huge}).status_code == 400
         # What VPservice's caches send: their size is in a unit of their own, and is not read.
-        said = {"id": "xc1", "site": "EDGE", "address": "root://xc1:1094/", "size": 10**18}
-        assert cache.post("/liveness", json=said).status_code == 200
+        heartbeat = {"id": "xc1", "site": "EDGE", "address": "root://xc1:1094/", "size": 10**18}
+        assert cache.post("/liveness", json=heartbeat).status_code == 200
     assert get("/serverRanges").content == before
 
 

@@ -16,7 +16,7 @@ from prefetch.placement import pages
 from prefetch.placement.pages import LastHeartbeat, PageRequest
 
 
-class Told:
+class WatchedSource:
     """A source that says what it was asked; `wait` holds its answers, `fault` is raised."""
 
     def __init__(self) -> None:
@@ -27,25 +27,25 @@ class Told:
         self.go, self.is_closed = threading.Event(), False
         self.go.set()
 
-    def page(self, asked: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
-        self.asked.append((asked, heard))
+    def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
+        self.asked.append((request, heard))
         self.go.wait(90)
         if self.fault is not None:
             raise self.fault
-        return f"<!doctype html><p>{asked}</p>".encode()
+        return f"<!doctype html><p>{request}</p>".encode()
 
     def close(self) -> None:
         self.is_closed = True
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def source() -> WatchedSource:
+    return WatchedSource()
 
 
 @pytest.fixture
-def server(told: Told, tmp_path: Path) -> Iterator[PlacementServer]:
-    with threaded(tmp_path / "p.db", time.time, operator=told) as started:
+def server(source: WatchedSource, tmp_path: Path) -> Iterator[PlacementServer]:
+    with threaded(tmp_path / "p.db", time.time, operator=source) as started:
         yield started
 
 
@@ -58,7 +58,7 @@ def get(server: PlacementServer) -> Iterator[Callable[..., httpx.Response]]:
 Get = Callable[..., httpx.Response]
 
 
-def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, told: Told) -> None:
+def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, source: WatchedSource) -> None:
     reply = get("/operator")
     assert (reply.status_code, reply.headers["content-type"]) == (200, "text/html; charset=utf-8")
     policy = reply.headers["content-security-policy"]
@@ -68,7 +68,7 @@ def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, told: To
     assert reply.headers["referrer-policy"] == "no-referrer"
     assert reply.headers["refresh"] == "60" and "refresh" not in get("/operator?still=true").headers
     style = get("/operator/style.css")
-    assert (style.content, style.headers["content-type"]) == (told.style, "text/css; charset=utf-8")
+    assert (style.content, style.headers["content-type"]) == (source.style, "text/css; charset=utf-8")
     assert "operator" in get("/").text
     assert "/operator" not in get("/openapi.json").json()["paths"]
 
@@ -81,14 +81,14 @@ def test_only_reading_is_possible(server: PlacementServer) -> None:
 
 
 def test_what_is_asked_reaches_the_source_with_the_heartbeats(
-    get: Get, told: Told, server: PlacementServer
+    get: Get, source: WatchedSource, server: PlacementServer
 ) -> None:
     server.beat("xc1")
     get("/operator")
-    asked, heard = told.asked[-1]
-    assert asked == PageRequest() and heard["xc1"].is_alive and time.time() - heard["xc1"].seen_at_s < 60
+    request, heard = source.asked[-1]
+    assert request == PageRequest() and heard["xc1"].is_alive and time.time() - heard["xc1"].seen_at_s < 60
     get("/operator/caches/xc1", params={"action": "pin", "after": 100, "file": "cms:/store/f ü&<.root"})
-    assert told.asked[-1][0] == PageRequest("xc1", "pin", 100, "cms:/store/f ü&<.root")
+    assert source.asked[-1][0] == PageRequest("xc1", "pin", 100, "cms:/store/f ü&<.root")
 
 
 BAD = [
@@ -108,41 +108,43 @@ BAD = [
 
 
 @pytest.mark.parametrize(("path", "status"), BAD)
-def test_names_are_checked_before_anyone_is_asked(get: Get, told: Told, path: str, status: int) -> None:
+def test_names_are_checked_before_anyone_is_asked(
+    get: Get, source: WatchedSource, path: str, status: int
+) -> None:
     reply = get(path)
     assert reply.status_code == status and reply.json()["error"]
-    assert not told.asked
+    assert not source.asked
 
 
 def test_many_requests_read_once(
-    server: PlacementServer, told: Told, monkeypatch: pytest.MonkeyPatch
+    server: PlacementServer, source: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told.go.clear()
+    source.go.clear()
     with ThreadPoolExecutor(6) as clients:
         replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=90) for _ in range(6)]
-        eventually(lambda: bool(told.asked))
-        told.go.set()
+        eventually(lambda: bool(source.asked))
+        source.go.set()
         assert {reply.result().status_code for reply in replies} == {200}
-    assert len(told.asked) == 1
+    assert len(source.asked) == 1
     httpx.get(f"{server.url}/operator")
-    assert len(told.asked) == 1
+    assert len(source.asked) == 1
     monkeypatch.setattr(pages, "KEPT_S", 0.0)
     httpx.get(f"{server.url}/operator")
-    assert len(told.asked) == 2
+    assert len(source.asked) == 2
 
 
-def test_kept_pages_are_bounded(get: Get, told: Told, server: PlacementServer) -> None:
+def test_kept_pages_are_bounded(get: Get, source: WatchedSource, server: PlacementServer) -> None:
     for i in range(150):
         get("/operator/caches/xc1", params={"after": i})
-    assert len(told.asked) == 150
+    assert len(source.asked) == 150
     get("/operator/caches/xc1", params={"after": 149})
-    assert len(told.asked) == 150
+    assert len(source.asked) == 150
 
 
 def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
-    server: PlacementServer, told: Told
+    server: PlacementServer, source: WatchedSource
 ) -> None:
-    told.go.clear()
+    source.go.clear()
     with ThreadPoolExecutor(20) as clients:
         urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
         replies = [clients.submit(httpx.get, url, timeout=90) for url in urls]
@@ -151,14 +153,14 @@ def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
         assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}
         server.beat("xc1")
         assert httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
-        told.go.set()
+        source.go.set()
         assert sorted(reply.result().status_code for reply in replies) == [200] * 8 + [503] * 12
     figures = httpx.get(f"{server.url}/metrics").text
     assert 'cachecast_placement_requests_total{route="operator",status="503"} 12.0' in figures
 
 
-def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, told: Told) -> None:
-    told.fault = ServiceError("the tables cannot be read: <b>no answer within 45 s</b>")
+def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, source: WatchedSource) -> None:
+    source.fault = ServiceError("the tables cannot be read: <b>no answer within 45 s</b>")
     reply = get("/operator")
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "10")
     assert re.search(
@@ -166,9 +168,9 @@ def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, told: To
     )
     assert "&lt;b&gt;no answer" in reply.text and "<b>" not in reply.text
     assert "default-src 'none'" in reply.headers["content-security-policy"]
-    told.fault = None
+    source.fault = None
     assert get("/operator").status_code == 200
-    told.fault = ServiceError("away")
+    source.fault = ServiceError("away")
     assert "The last page was made at 20" in get("/operator/caches/xc1").text
 
 
@@ -178,7 +180,7 @@ def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
         assert "operator" not in httpx.get(f"{started.url}/").text
 
 
-def test_the_source_is_closed_with_the_service(told: Told, tmp_path: Path) -> None:
-    with threaded(tmp_path / "p.db", time.time, operator=told):
+def test_the_source_is_closed_with_the_service(source: WatchedSource, tmp_path: Path) -> None:
+    with threaded(tmp_path / "p.db", time.time, operator=source):
         pass
-    assert told.is_closed
+    assert source.is_closed

@@ -97,11 +97,11 @@ def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path:
 def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> None:
     database = tmp_path / "p.db"
     refresh(database)
-    with serving(database) as one, serving(database) as two, two.client() as operator:
+    with serving(database) as first, serving(database) as second, second.client() as operator:
         with closing(PlacementTables(str(database))) as opened:
             opened.refresh(b"damaged", "2026-03-02T00:00:00Z")
         eventually(lambda: "cachecast place" in operator.get("/health").json()["database"])
-        one.beat("xc1")
+        first.beat("xc1")
         eventually(lambda: list(operator.get("/serverRanges").json()) == ["EDGE"])
         assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
         health = operator.get("/health").json()
@@ -168,8 +168,8 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
     token = tmp_path / "token"
     token.write_text("a-token-from-a-private-file\n")
     token.chmod(0o600)
-    given = {"token": "", "token_file": str(token)} | certificate(tmp_path)
-    with serving(tmp_path / "p.db", **given) as started:
+    options = {"token": "", "token_file": str(token)} | certificate(tmp_path)
+    with serving(tmp_path / "p.db", **options) as started:
         assert started.url.startswith("https://")
         headers = {"authorization": "Bearer a-token-from-a-private-file"}
         with httpx.Client(base_url=started.url, verify=False, headers=headers, timeout=60) as client:
@@ -189,7 +189,7 @@ def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "words"),
     [
         ({"TOKEN": "short"}, "shorter than 16"),
         ({"TOKEN_FILE": "/dev/null/token"}, "cannot read"),
@@ -202,14 +202,14 @@ def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_one_line(tmp_path: Path, given: dict[str, str], told: str) -> None:
-    answer = CliRunner().invoke(app, ["serve", "--port", "0"], env=_environment(tmp_path, given))
+def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], words: str) -> None:
+    answer = CliRunner().invoke(app, ["serve", "--port", "0"], env=_environment(tmp_path, options))
     assert isinstance(answer.exception, CachecastError)
-    assert told in str(answer.exception) and len(str(answer.exception).splitlines()) == 1
+    assert words in str(answer.exception) and len(str(answer.exception).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "words"),
     [
         ({"CONNECTIONS": "100000"}, "raise LimitNOFILE or lower it"),
         ({"HOST": "203.0.113.7"}, "cannot listen"),
@@ -217,11 +217,11 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, given: dict[str, str], told
     ids=str,
 )
 def test_what_this_machine_does_not_allow_is_one_line(
-    tmp_path: Path, given: dict[str, str], told: str
+    tmp_path: Path, options: dict[str, str], words: str
 ) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"],
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)} | _environment(tmp_path, given),
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)} | _environment(tmp_path, options),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -229,12 +229,12 @@ def test_what_this_machine_does_not_allow_is_one_line(
         check=False,
     )
     assert answer.returncode == 1
-    assert told in answer.stderr
+    assert words in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 
 
-def _environment(folder: Path, given: dict[str, str]) -> dict[str, str]:
-    values = {"DATABASE": str(folder / "p.db")} | given
+def _environment(folder: Path, options: dict[str, str]) -> dict[str, str]:
+    values = {"DATABASE": str(folder / "p.db")} | options
     return {f"CACHECAST_SERVE__{key}": value for key, value in values.items()}
 
 

@@ -40,7 +40,7 @@ def row(sites: list[int]) -> list[int]:
     return (sites or [NOWHERE]) + [NOBODY] * (MAX_SITES - max(len(sites), 1))
 
 
-def made(content: Contents) -> Snapshot:
+def snapshot_with(content: Contents) -> Snapshot:
     placed, items = content
     numbers = np.array(list(items.values()), np.float64).reshape(-1, 7)
     return snapshot_of(
@@ -49,7 +49,7 @@ def made(content: Contents) -> Snapshot:
         caches=CACHES,
         capacities={"A": {"xc1": 10, "xc2": 20}, "B": {"xc3": 30}},
         datasets=keys_of(placed),
-        placed=np.array([row(one) for one in placed.values()], np.uint8).reshape(-1, MAX_SITES),
+        placed=np.array([row(sites) for sites in placed.values()], np.uint8).reshape(-1, MAX_SITES),
         items=list(items),
         size_bytes=numbers[:, 0],
         holdings=[
@@ -59,17 +59,17 @@ def made(content: Contents) -> Snapshot:
 
 
 @given(contents, st.lists(dids, min_size=1))
-def test_everything_is_found_as_it_was_put_in(content: Contents, asked: list[str]) -> None:
-    snapshot = load(dump(made(content)))
+def test_everything_is_found_as_it_was_put_in(content: Contents, names: list[str]) -> None:
+    snapshot = load(dump(snapshot_with(content)))
     placed, items = content
-    asked = [*asked, *placed, *items]
-    for did in asked:
-        found = snapshot.row(did)
-        assert found == (bytes(row(placed[did])) if did in placed else None)
-        if found is not None:
-            assert snapshot.sites_of(found) == tuple(SITES[i] for i in placed[did])
-    known = snapshot.fractions(asked)
-    for i, did in enumerate(asked):
+    names = [*names, *placed, *items]
+    for did in names:
+        placed_row = snapshot.row(did)
+        assert placed_row == (bytes(row(placed[did])) if did in placed else None)
+        if placed_row is not None:
+            assert snapshot.sites_of(placed_row) == tuple(SITES[i] for i in placed[did])
+    known = snapshot.fractions(names)
+    for i, did in enumerate(names):
         size, *parts = items.get(did, (-1, *[0] * 6))
         shares = [min(1.0, part / size) if size > 0 else 0.0 for part in parts]
         assert known.size_bytes[i] == size
@@ -82,7 +82,7 @@ def test_everything_is_found_as_it_was_put_in(content: Contents, asked: list[str
 
 @pytest.mark.parametrize("damage", ["", "x", "cut", "bit"])
 def test_damage_is_seen(damage: str) -> None:
-    data = dump(made(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
+    data = dump(snapshot_with(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
     damaged = {"": b"", "x": b"x" + data, "cut": data[:-9], "bit": data[:200] + b"\xff" + data[201:]}[damage]
     with pytest.raises(InputError, match="cachecast place"):
         load(damaged)
@@ -114,7 +114,7 @@ def test_what_somebody_else_has_written_into_the_database_is_damage(
 ) -> None:
     """Its checksum is right. With arrays that do not fit each answer would fail; on older ones it goes on."""
     monkeypatch.chdir(tmp_path)
-    whole = dump(made(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
+    whole = dump(snapshot_with(({"cms:/A": [1]}, {"cms:/A": (10, *[5] * 6)})))
     with np.load(io.BytesIO(whole[len(MAGIC) : -8])) as stored:
         arrays = dict(stored)
     for others in ({}, change):

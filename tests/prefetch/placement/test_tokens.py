@@ -65,7 +65,7 @@ def test_a_file_is_read_only_if_it_is_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("", "is empty"),
         ("\n", "is empty"),
@@ -74,9 +74,9 @@ def test_a_file_is_read_only_if_it_is_private(tmp_path: Path) -> None:
         ("operators-token-123\n\n", "more than one line"),
     ],
 )
-def test_a_file_holds_one_token_and_nothing_else(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_holds_one_token_and_nothing_else(tmp_path: Path, text: str, words: str) -> None:
     path = private(tmp_path / "token", text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=words):
         read_token("", str(path), "serve.token")
 
 
@@ -95,7 +95,7 @@ def test_a_folder_has_a_file_per_cache(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "caches", "told"),
+    ("operator", "caches", "words"),
     [
         ("hunter2", {}, "shorter than 16"),
         ("", {"xc1": "hunter2"}, "token of xc1 is shorter"),
@@ -109,9 +109,9 @@ def test_a_folder_has_a_file_per_cache(tmp_path: Path) -> None:
     ],
 )
 def test_a_token_that_protects_nothing_is_refused_and_not_shown(
-    operator: str, caches: dict[str, str], told: str
+    operator: str, caches: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=words) as caught:
         Tokens(operator, caches)
     assert "hunter2" not in str(caught.value)
 
@@ -122,21 +122,21 @@ OWNERS = {"ann": OPERATORS, "node": federation("EDGE")}
 
 
 def jwks(path: Path, *keys: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> Path:
-    found = [
+    key_set = [
         ECAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": f"k{i}"}
         if isinstance(key, ec.EllipticCurvePrivateKey)
         else RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": f"k{i}"}
         for i, key in enumerate(keys)
     ]
-    path.write_text(json.dumps({"keys": found}))
+    path.write_text(json.dumps({"keys": key_set}))
     return path
 
 
 def token(key: Any = KEY, kid: str | None = "k0", alg: str = "ES256", **changed: Any) -> str:
     now_s = int(time.time())
     claims = {"iss": URL, "sub": "ann", "aud": US, "exp": now_s + 600, "nbf": now_s - 60} | changed
-    kept = {name: value for name, value in claims.items() if value is not None}
-    text = json.dumps(kept).encode()
+    present = {name: value for name, value in claims.items() if value is not None}
+    text = json.dumps(present).encode()
     return PyJWS().encode(text, key, algorithm=alg, headers={"kid": kid} if kid else {})
 
 
@@ -162,7 +162,7 @@ def test_an_rsa_key_signs_too(tmp_path: Path) -> None:
 
 def unsigned(**header: Any) -> str:
     part = [header, {"iss": URL, "sub": "ann", "aud": US, "exp": int(time.time()) + 600}]
-    texts = [base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in part]
+    texts = [base64.urlsafe_b64encode(json.dumps(piece).encode()).rstrip(b"=").decode() for piece in part]
     return ".".join([*texts, ""])
 
 

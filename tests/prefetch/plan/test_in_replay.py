@@ -62,11 +62,11 @@ def test_perfect_scores_close_most_of_the_gap_whatever_their_ladder(trace: Trace
         lambda at: perfect(trace, at, HORIZONS), LIMITS, plain_files(trace.n_items), 2 * DAY_S
     )
     assert gap_closed(trace, planner, share, count_from_s=count_from_s) > 0.6
-    one = dataclasses.replace(
+    config = dataclasses.replace(
         planner, scores_at=lambda at: _only(perfect(trace, at, HORIZONS), HORIZONS.index(12 * 3600))
     )
     assert gap_closed(trace, planner, share, count_from_s=count_from_s) > gap_closed(
-        trace, one, share, count_from_s=count_from_s
+        trace, config, share, count_from_s=count_from_s
     )
 
 

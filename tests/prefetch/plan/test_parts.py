@@ -163,8 +163,8 @@ def test_the_share_is_met(share: float) -> None:
 def test_a_name_stays_in_its_group() -> None:
     group = is_control(NAMES, 0.05)
     assert (is_control(NAMES[::-1], 0.05)[::-1] == group).all()
-    chosen = [name[-9:] for name, is_in in zip(NAMES[:160], group[:160], strict=True) if is_in]
-    assert chosen == ["/f48.root", "/f79.root", "f102.root", "f141.root", "f156.root"]
+    in_group = [name[-9:] for name, is_in in zip(NAMES[:160], group[:160], strict=True) if is_in]
+    assert in_group == ["/f48.root", "/f79.root", "f102.root", "f141.root", "f156.root"]
 
 
 FNM_PATHNAME = 1
@@ -222,9 +222,9 @@ def never(path: str, *rules: Rule) -> bool:
     ],
 )
 def test_a_path_is_barred_as_the_rule_says(rule: Rule, path: str) -> None:
-    made = blacklist([rule])
-    assert (made.n_rules, made.left_out) == (1, ())
-    assert barred(made.lines, path) == never(path, rule)
+    parsed = blacklist([rule])
+    assert (parsed.n_rules, parsed.left_out) == (1, ())
+    assert barred(parsed.lines, path) == never(path, rule)
 
 
 def test_names_of_files_and_scopes_find_rucios_paths() -> None:
@@ -249,9 +249,9 @@ def test_a_star_crosses_slashes_as_in_a_rule(pattern: str, path: str) -> None:
 
 def test_what_a_list_cannot_say_is_told() -> None:
     first, late = Rule("never", names=("/x/*",)), Rule("never", names=("/y/*",))
-    made = blacklist([first, Rule("pin", tiers=("AOD",)), late])
-    assert made.n_rules == 1 and not barred(made.lines, "/y/f")
-    assert made.left_out == (
+    parsed = blacklist([first, Rule("pin", tiers=("AOD",)), late])
+    assert parsed.n_rules == 1 and not barred(parsed.lines, "/y/f")
+    assert parsed.left_out == (
         "never name /y/*: the rule before it (pin tier AOD) may take files from it; "
         "put rules to never cache first",
     )

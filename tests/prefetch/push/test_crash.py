@@ -117,10 +117,10 @@ def _check_all_is_there_once(folder: Path, journal: Journal, *, n_stops: int) ->
     events = [line.split() for line in (folder / "fetches.log").read_text().splitlines()]
     ended = Counter(name for what, name in events if what == "end")
     assert max(ended.values()) == 1
-    seen: set[str] = set()
+    fetched: set[str] = set()
     for what, name in events:
-        assert name not in seen, f"{name} was fetched again after it was there"
-        seen |= {name} if what == "end" else set()
+        assert name not in fetched, f"{name} was fetched again after it was there"
+        fetched |= {name} if what == "end" else set()
     # Only what was in flight at a stop, at most `PARALLEL` files, may be started again.
     assert sum(what == "start" for what, _ in events) <= N_FILES + PARALLEL * n_stops
 

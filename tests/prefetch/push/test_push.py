@@ -171,14 +171,14 @@ def test_a_fault_of_ours_is_raised_and_leaves_nothing_running(journal: Journal) 
 
 def test_progress_is_told_of_every_item(journal: Journal) -> None:
     journal.plans.record_plan([item(number) for number in range(30)], now_s=time.time())
-    told: list[str] = []
+    steps: list[str] = []
     push(
         Fake(),
         journal,
         cache="c",
-        on_progress=lambda each, receipt: told.append(each.item_id + receipt.state),
+        on_progress=lambda each, receipt: steps.append(each.item_id + receipt.state),
     )
-    assert sorted(told) == sorted(f"0-prefetch-{number}done" for number in range(30))
+    assert sorted(steps) == sorted(f"0-prefetch-{number}done" for number in range(30))
 
 
 def test_never_more_than_parallel_at_once(journal: Journal) -> None:
@@ -216,8 +216,8 @@ def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[T
 
 
 def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
-    seen = [*tries("few", 4, 0), *tries("half", 5, 5), *tries("bad", 4, 3), *tries("", 9, 0)]
-    sources = SourceHealth(SourceLimits(0.5, 600), seen)
+    tried = [*tries("few", 4, 0), *tries("half", 5, 5), *tries("bad", 4, 3), *tries("", 9, 0)]
+    sources = SourceHealth(SourceLimits(0.5, 600), tried)
     left = sources.left_alone(1500)
     assert [state.source for state in left] == ["", "bad"]
     assert str(left[0]) == "the cache's own origin: 9 of 9 tries failed, 270 s wasted"

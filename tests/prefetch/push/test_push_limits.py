@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import pytest
 from pushes import AT_ONCE, Fake, item, lfn_of, run
@@ -33,22 +33,26 @@ def test_a_cancelled_plan_stops_under_way(journal: Journal) -> None:
     assert {row["attempts"] for row in journal.reports.receipts() if row["state"] == "cancelled"} == {0}
 
 
+def away_for(names: Collection[str]) -> Callable[[str, str], None]:
+    def fail(_verb: str, name: str) -> None:
+        if name in names:
+            raise SourceUnavailable("the origin is away")
+
+    return fail
+
+
 def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) -> None:
     fake, clock = Fake(), [time.time()]
     plan = [dataclasses.replace(item(n), source="bad:1" if n < 50 else "good:1") for n in range(60)]
     journal.plans.record_plan(plan, now_s=clock[0])
     bad = {each.name for each in plan if each.source == "bad:1"}
 
-    def away(_verb: str, name: str) -> None:
-        if name in bad:
-            raise SourceUnavailable("the origin is away")
-
     def go() -> PushSummary:
         return push(
             fake, journal, cache="c", now_s=lambda: clock[0], limits=PushLimits(parallel=1, **AT_ONCE)
         )
 
-    fake.before = away
+    fake.before = away_for(bad)
     first = go()
     assert (first.pushed, first.failed, first.stopped) == (10, 0, None)
     assert first.left_alone == ("bad:1: 5 of 5 tries failed, 0 s wasted",)
@@ -75,14 +79,10 @@ def test_pins_of_a_dead_origin_are_left_alone_and_the_rest_goes_on(
         limits = PushLimits(parallel=1, touch_every_s=touch_every_s, **AT_ONCE)
         return push(fake, journal, cache="c", now_s=lambda: clock[0], limits=limits)
 
-    def away(_verb: str, name: str) -> None:
-        if name in bad:
-            raise SourceUnavailable("the origin is away")
-
     if is_renewal:
         journal.plans.record_plan(pins, now_s=clock[0])
         assert go(2000).already_done == 25
-    fake.before = away
+    fake.before = away_for(bad)
     journal.plans.record_plan(plan, now_s=clock[0])
     summary = go(500)
     assert (summary.stopped, summary.failed) == (None, 0)

@@ -9,7 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,27 +34,34 @@ def message(body: bytes, ack: str, *, has_length: bool = True) -> bytes:
 
 
 @contextmanager
-def lying(sends: Sends, beats: str = "1000,1000", answers: bool = False) -> Iterator[int]:
-    """The port of a broker that takes one subscription, sends, and is silent; `answers`: but confirms."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
+def talking(talk: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that talks to its first client, then is silent until that goes."""
 
-        def talk() -> None:
-            client, _ = server.accept()
-            with client, contextlib.suppress(OSError):
-                client.recv(4096)
-                client.sendall(f"CONNECTED\nversion:1.2\nheart-beat:{beats}\n\n\0".encode())
-                client.recv(4096)
-                client.sendall(b"RECEIPT\nreceipt-id:0\n\n\0")
-                for some in sends():
-                    client.sendall(some)
-                while client.recv(4096):
-                    if answers:
-                        client.sendall(b"RECEIPT\nreceipt-id:asked\n\n\0")
+    def serve() -> None:
+        client, _ = server.accept()
+        with client, contextlib.suppress(OSError):
+            talk(client)
+            while client.recv(4096):
+                pass
 
-        threading.Thread(target=talk, daemon=True).start()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
         yield server.getsockname()[1]
+
+
+def lying(sends: Sends, beats: str = "1000,1000", answers: bool = False) -> AbstractContextManager[int]:
+    """The port of a broker that takes one subscription, sends, and is silent; `answers`: but confirms."""
+
+    def talk(client: socket.socket) -> None:
+        for answer in (f"CONNECTED\nversion:1.2\nheart-beat:{beats}\n\n\0", "RECEIPT\nreceipt-id:0\n\n\0"):
+            client.recv(4096)
+            client.sendall(answer.encode())
+        for some in sends():
+            client.sendall(some)
+        while answers and client.recv(4096):
+            client.sendall(b"RECEIPT\nreceipt-id:asked\n\n\0")
+
+    return talking(talk)
 
 
 def messages(following: Subscription, n_wanted: int) -> list[Message]:
@@ -167,8 +174,8 @@ def test_frames_are_the_same_however_they_are_cut(seed: int) -> None:
             at += n_bytes
 
     with lying(sends) as port:
-        found = followed(port, len(bodies))
-    assert [one.body for one in found] == bodies
+        received = followed(port, len(bodies))
+    assert [each.body for each in received] == bodies
 
 
 @pytest.mark.parametrize("beats", ["0,0", "0," + "9" * 40, "1000,1000"])
@@ -192,7 +199,7 @@ def test_a_quiet_broker_without_heart_beats_is_asked_and_kept(impatient: None) -
 def certificate(folder: Path, host: str, days: int) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = dt.datetime.now(dt.UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=9))
         .not_valid_after(now + dt.timedelta(days=days))
@@ -202,7 +209,7 @@ def certificate(folder: Path, host: str, days: int) -> None:
     )
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     (folder / "host.pem").write_bytes(
-        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
     )
 
 
@@ -266,27 +273,20 @@ PASSWORD = "pass-word"
 def test_a_broker_that_cannot_be_followed_is_told_without_the_password(
     answers: list[bytes], reason: str
 ) -> None:
-    with answering(answers) as port, pytest.raises(BrokerUnavailable, match=reason) as told:
+    with answering(answers) as port, pytest.raises(BrokerUnavailable, match=reason) as caught:
         url = f"stomp://127.0.0.1:{port}"
         broker = Broker(BrokerAccess(url, username="u", password=PASSWORD, timeout_s=1))
         with broker.subscribed(["/queue/x", "/queue/y"], client="c", most_bytes=MOST_BYTES) as following:
             messages(following, 1)
-    assert PASSWORD not in str(told.value)
+    assert PASSWORD not in str(caught.value)
 
 
-@contextmanager
-def answering(answers: list[bytes]) -> Iterator[int]:
+def answering(answers: list[bytes]) -> AbstractContextManager[int]:
     """The port of a server that gives these answers, one to each thing that is said to it, then none."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def talk() -> None:
-            client, _ = server.accept()
-            with client, contextlib.suppress(OSError):
-                for answer in answers:
-                    client.recv(4096)
-                    client.sendall(answer)
-                while client.recv(4096):
-                    pass
+    def talk(client: socket.socket) -> None:
+        for answer in answers:
+            client.recv(4096)
+            client.sendall(answer)
 
-        threading.Thread(target=talk, daemon=True).start()
-        yield server.getsockname()[1]
+    return talking(talk)

@@ -30,11 +30,11 @@ class Rucio(http_answers.Answers):
     answers: dict[str, bytes]
 
     def answer(self) -> None:
-        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = self.path.partition("?")[0]
         body = next((body for start, body in self.answers.items() if path.startswith(start)), b"")
         if path == "/dids/bulkmeta":
-            body = b"".join(line for line in body.splitlines(True) if b'"f"' not in line or b'"f"' in asked)
+            body = b"".join(line for line in body.splitlines(True) if b'"f"' not in line or b'"f"' in sent)
         if body.startswith(b"/"):
             return self.say(302, location=body.decode())
         login = {}
@@ -85,12 +85,12 @@ GOOD: dict[str, Any] = {
 }
 
 
-def told(session: Session) -> list[Any]:
+def catalogue_rows(session: Session) -> list[Any]:
     return [row for rows in rucio_catalogue.rows(session, ["mc:ds"]) for row in rows]
 
 
 def test_the_stand_in_is_taken_for_a_rucio(server: Callable[[dict[str, Any]], Session]) -> None:
-    rows = told(server(GOOD))
+    rows = catalogue_rows(server(GOOD))
     assert [(row["name"], row["rses"], row["parent_name"]) for row in rows if "name" in row] == [
         ("f", ["DISK"], "ds")
     ]
@@ -117,7 +117,7 @@ def test_an_answer_that_no_rucio_gives_is_an_error_in_words(
     server: Callable[[dict[str, Any]], Session], path: str, answer: Any
 ) -> None:
     with pytest.raises(ServiceError, match="Rucio at http://127") as caught:
-        told(server({path: answer} | {k: v for k, v in GOOD.items() if k != path}))
+        catalogue_rows(server({path: answer} | {k: v for k, v in GOOD.items() if k != path}))
     assert len(str(caught.value)) < 600
 
 
@@ -146,14 +146,14 @@ def test_a_redirect_gets_neither_the_token_nor_the_password(
 ) -> None:
     answers = {path: b"//elsewhere.invalid/"} | {k: v for k, v in GOOD.items() if k != path}
     with pytest.raises(ServiceError, match=r"Rucio at http://127.*TooManyRedirects"):
-        told(server(answers))
+        catalogue_rows(server(answers))
 
 
 def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[str, Any]], Session]) -> None:
     name = "../../etc\n/\u2028x"
     files = [META | {"name": name, "did_type": "FILE"}]
     answers = {"/dids/bulkmeta": [META, *files], "/dids/bulkfiles": [FILE | {"name": name}]}
-    lines = [rucio_catalogue.line(row, "2026-03-01") for row in told(server(GOOD | answers))]
+    lines = [rucio_catalogue.line(row, "2026-03-01") for row in catalogue_rows(server(GOOD | answers))]
     assert name in {json.loads(line).get("name") for line in lines}
     assert all(len(line.splitlines()) == 1 for line in lines)
 
@@ -162,10 +162,10 @@ def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[st
 def test_an_empty_folder_of_cas_does_not_end_the_check_of_certificates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, verifies: object
 ) -> None:
-    asked = []
+    verified = []
 
     def get(_self: requests.Session, _url: str, **options: object) -> None:
-        asked.append(options["verify"])
+        verified.append(options["verify"])
         raise requests.ConnectionError("seen")
 
     monkeypatch.setenv("X509_CERT_DIR", variable)
@@ -174,7 +174,7 @@ def test_an_empty_folder_of_cas_does_not_end_the_check_of_certificates(
     access = RucioAccess(url="https://rucio.invalid", tokens=tmp_path, timeout_s=1, attempts=1, **login)
     with pytest.raises(ServiceError):
         Session(access).ask("RSEs", lambda client: client.list_rses())
-    assert set(asked) == {verifies}
+    assert set(verified) == {verifies}
 
 
 def test_an_answer_without_an_end_names_the_server(
@@ -183,7 +183,7 @@ def test_an_answer_without_an_end_names_the_server(
     monkeypatch.setattr(deadline, "MOST_BYTES", 2**16)
     rows = [{"rse": f"R{n}", "volatile": False} for n in range(10_000)]
     with pytest.raises(ServiceError, match=r"Rucio at http://127.*longer than"):
-        told(server(GOOD | {"/rses/": rows}))
+        catalogue_rows(server(GOOD | {"/rses/": rows}))
 
 
 DIDS = st.builds(Did, st.just("s"), st.sampled_from("abcdefgh"))
@@ -192,29 +192,31 @@ STATES = st.sampled_from(["adding", "there", "removing", "unknown"])
 
 @given(st.sets(DIDS), st.dictionaries(DIDS, STATES), st.sets(DIDS))
 def test_after_telling_rucio_has_what_is_held(
-    held: set[Did], told: dict[Did, str], unknown: set[Did]
+    held: set[Did], states: dict[Did, str], unknown: set[Did]
 ) -> None:
     """A plain model of Rucio: it has what is `there`, perhaps what is open, and takes only what it knows."""
-    told = {did: "unknown" if did in unknown else "there" if s == "unknown" else s for did, s in told.items()}
-    rucio = {did for did, state in told.items() if state in ("there", "removing") and did not in unknown}
-    what = changes(held, told)
+    states = {
+        did: "unknown" if did in unknown else "there" if s == "unknown" else s for did, s in states.items()
+    }
+    rucio = {did for did, state in states.items() if state in ("there", "removing") and did not in unknown}
+    what = changes(held, states)
     rucio = (rucio - set(what.remove)) | {did for did in what.add if did not in unknown}
     assert rucio == held - unknown
     assert not set(what.remove) & held
     assert [sorted(part) for part in what] == list(what)
     # What is confirmed and still held is not told again.
-    assert not set(what.add) & {did for did, state in told.items() if state == "there"}
+    assert not set(what.add) & {did for did, state in states.items() if state == "there"}
 
 
 def test_the_memory_holds_the_last_state_of_each_rse(tmp_path: object) -> None:
-    told = ReportedReplicas(f"{tmp_path}/journal.db")
+    reported = ReportedReplicas(f"{tmp_path}/journal.db")
     many = [Did("s", str(number)) for number in range(10_001)]
     states: tuple[State, ...] = ("adding", "there")
     for state in states:
-        told.note("A", many, state, now_s=1.0)
-    told.note("B", many[:1], "removing", now_s=1.0)
-    told.forget("A", many[1:])
-    told.close()
+        reported.note("A", many, state, now_s=1.0)
+    reported.note("B", many[:1], "removing", now_s=1.0)
+    reported.forget("A", many[1:])
+    reported.close()
     again = ReportedReplicas(f"{tmp_path}/journal.db")
     assert again.states("A") == {many[0]: "there"}
     assert again.states("B") == {many[0]: "removing"}

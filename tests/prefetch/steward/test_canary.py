@@ -178,10 +178,10 @@ def test_a_look_is_as_old_as_its_beginning_and_the_last_one_begins_now(
 ) -> None:
     """On a host with 40 000 open files a look takes a third of a second: jobs open files meanwhile."""
     (tmp_path / "f.root").write_bytes(b"x")
-    files, seen = OpenFiles(tmp_path), canary._open_inodes
+    files, open_inodes = OpenFiles(tmp_path), canary._open_inodes
 
     def slowly() -> set[tuple[int, int]]:
-        inodes = seen()
+        inodes = open_inodes()
         time.sleep(0.2)
         return inodes
 

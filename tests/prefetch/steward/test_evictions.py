@@ -154,8 +154,8 @@ def test_bytes_that_no_eviction_frees_are_no_measure_of_the_cache() -> None:
     world.others_bytes, world.left_out = 0, LeftOut(2, 201, ("/store/a#", "/store/b\udcff"))
     world.look()
     assert not world.budget.may_evict
-    told = "201 B of 1 kB are in 2 files whose names no command takes ('/store/a#', '/store/b\\udcff')"
-    assert told in (world.budget.fault or "")
+    fault = "201 B of 1 kB are in 2 files whose names no command takes ('/store/a#', '/store/b\\udcff')"
+    assert fault in (world.budget.fault or "")
 
 
 @pytest.mark.parametrize(("used", "advised"), [(1600, "evicts those 850 B"), (2000, "")])

@@ -35,7 +35,7 @@ def written(folder: Path, *datagrams: bytes) -> Path:
     return path
 
 
-def told(feed: Feed) -> list[str]:
+def polled_names(feed: Feed) -> list[str]:
     def name(report: Report) -> str:
         if isinstance(report, FileClose):
             return report.lfn
@@ -68,81 +68,81 @@ class Clock:
 def test_both_streams_come_in_the_order_received(tmp_path: Path) -> None:
     written(tmp_path, fstream(0, "/a"), gstream(1, "/a"))
     feed = Feed(capture_reader(tmp_path), Server())
-    assert told(feed) == ["open /a", "/a"] and feed.reports_opens
-    assert told(feed) == []
+    assert polled_names(feed) == ["open /a", "/a"] and feed.reports_opens
+    assert polled_names(feed) == []
 
 
 def test_a_folder_that_nobody_serves_is_believed_whole(tmp_path: Path) -> None:
     written(tmp_path, gstream(1, "/a", port=1, stod=5))
     feed = Feed(capture_reader(tmp_path), lambda: None)
-    assert told(feed) == ["/a"] and not feed.is_served
+    assert polled_names(feed) == ["/a"] and not feed.is_served
 
 
 def test_reports_of_other_caches_are_passed_over_and_deafen_nobody(tmp_path: Path) -> None:
     """Also of one that is configured nowhere, and bears the same name on another port."""
     written(tmp_path, fstream(0, "/a"), gstream(1, "/a"))
     feed = Feed(FolderReader(tmp_path), Server())
-    assert told(feed) == ["open /a", "/a"]
+    assert polled_names(feed) == ["open /a", "/a"]
     other = [gstream(n, "/b", port=2, sid=8, stod=T + 9) for n in range(1, 1200)]
     written(tmp_path, *other, fstream(1, "/b", sid=8, stod=T + 9), fstream(1, "/a"))
-    assert told(feed) == [str(Skipped(1000)), "open /a"] and feed.fault is None
+    assert polled_names(feed) == [str(Skipped(1000)), "open /a"] and feed.fault is None
 
 
 def test_two_senders_in_one_name_are_told_and_the_servers_own_is_heard(tmp_path: Path) -> None:
     clock, server = Clock(), Server()
     written(tmp_path, gstream(1, "/a"))
     feed = Feed(FolderReader(tmp_path), server, clock=clock)
-    assert told(feed) == ["/a"] and feed.fault is None
+    assert polled_names(feed) == ["/a"] and feed.fault is None
     clock.now = 100.0
     written(tmp_path, gstream(1, "/x", stod=T + 50), gstream(1, "/x", stod=T + 60), gstream(2, "/b"))
-    assert told(feed) == ["/b"] and server.n_asked == 2
+    assert polled_names(feed) == ["/b"] and server.n_asked == 2
     assert feed.fault is not None and f"one that was started at {T + 60}" in feed.fault
     clock.now += ALARM_S
     assert feed.fault is None
     written(tmp_path, gstream(1, "/c", sid=9))
-    assert told(feed) == ["/c"] and feed.fault is not None and "the number 9" in feed.fault
+    assert polled_names(feed) == ["/c"] and feed.fault is not None and "the number 9" in feed.fault
 
 
 def test_a_restart_that_the_server_confirms_is_told(tmp_path: Path) -> None:
     clock, server = Clock(), Server()
     written(tmp_path, gstream(1, "/a"), fstream(1, "/a"))
     feed = Feed(capture_reader(tmp_path), server, clock=clock)
-    assert told(feed) == ["/a", "open /a"]
+    assert polled_names(feed) == ["/a", "open /a"]
     clock.now, server.started_s = 100.0, T + 50
     written(tmp_path, gstream(1, "/c", stod=T + 50), fstream(2, "/late"), fstream(1, "/d", stod=T + 50))
-    assert told(feed) == [str(Restarted(T + 50)), "/c", "open /d"] and feed.fault is None
+    assert polled_names(feed) == [str(Restarted(T + 50)), "/c", "open /d"] and feed.fault is None
     # A server that does not answer is believed as little as before.
     clock.now, server.fault = 200.0, "down"
     written(tmp_path, gstream(1, "/e", stod=T + 90))
-    assert told(feed) == []
+    assert polled_names(feed) == []
 
 
 def test_a_restart_that_is_heard_before_the_server_answers_is_no_second_sender(tmp_path: Path) -> None:
     clock, server = Clock(), Server()
     written(tmp_path, gstream(1, "/a"))
     feed = Feed(capture_reader(tmp_path), server, clock=clock)
-    assert told(feed) == ["/a"]
+    assert polled_names(feed) == ["/a"]
     clock.now, server.fault = 100.0, "starting"
     written(tmp_path, gstream(1, "/b", stod=T + 50))
-    assert told(feed) == [] and feed.fault is not None
+    assert polled_names(feed) == [] and feed.fault is not None
     server.started_s, server.fault = T + 50, ""
     assert feed.refresh() == Restarted(T + 50) and feed.fault is None
     written(tmp_path, gstream(2, "/c", stod=T + 50), gstream(1, "/d", stod=T + 60))
-    assert told(feed) == ["/c"] and feed.fault is not None, "a third one is"
+    assert polled_names(feed) == ["/c"] and feed.fault is not None, "a third one is"
 
 
 def test_what_was_not_kept_counts_as_lost(tmp_path: Path) -> None:
     written(tmp_path, gstream(1, "/a"), gstream(3, "/b"))
     beats = [Heartbeat(0, 0, False), Heartbeat(2, 3, False), Heartbeat(2, 3, False)]
     feed = Feed(capture_reader(tmp_path), Server(), check=lambda: beats.pop(0))
-    assert told(feed) == ["/a", "/b", str(Lost(1))]
-    assert told(feed) == [str(Lost(5))] and told(feed) == []
+    assert polled_names(feed) == ["/a", "/b", str(Lost(1))]
+    assert polled_names(feed) == [str(Lost(5))] and polled_names(feed) == []
 
 
 def test_a_capture_keeps_a_datagram_as_it_was(tmp_path: Path) -> None:
     path = written(tmp_path, fstream(3, "/a\0"))
-    kept = json.loads(path.read_bytes().split(b"\n")[1])
-    assert decode(base64.b64decode(kept["data"])) == decode(fstream(3, "/a\0"))
+    record = json.loads(path.read_bytes().split(b"\n")[1])
+    assert decode(base64.b64decode(record["data"])) == decode(fstream(3, "/a\0"))
     reader = CaptureReader(path)
     assert list(reader.poll()) == [] and reader.n_malformed == 0
     with path.open("ab") as file:
@@ -159,10 +159,10 @@ def test_the_newest_captures_are_enough_to_begin_with(tmp_path: Path) -> None:
     size = len(body)
     for n_bytes, first in ((10 * size, 1), (2 * size, 4), (0, 6)):
         feed = Feed(FolderReader(tmp_path, newest_bytes=n_bytes), Server())
-        names = [name for name in told(feed) if name.startswith("/")]
+        names = [name for name in polled_names(feed) if name.startswith("/")]
         assert names == [f"/{number}" for number in range(first, 6)]
 
 
 def test_captures_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        told(Feed(CaptureReader(tmp_path / "none"), Server()))
+        polled_names(Feed(CaptureReader(tmp_path / "none"), Server()))

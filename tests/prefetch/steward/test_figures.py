@@ -16,10 +16,10 @@ from prefetch.steward.figures import Evicted, Eviction, Recent, StewardFigures, 
 
 
 def figures(**changes: Any) -> StewardFigures:
-    told: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
-    told |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    told |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1", "acts": True}
-    return StewardFigures(**(told | changes))
+    fields: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
+    fields |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
+    fields |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1", "acts": True}
+    return StewardFigures(**(fields | changes))
 
 
 def test_the_last_hour_is_counted_by_reason_and_forgets_also_without_evictions() -> None:
@@ -43,10 +43,10 @@ def test_the_last_hour_is_counted_by_reason_and_forgets_also_without_evictions()
 def test_a_hostile_name_cannot_damage_the_file(tmp_path: Path) -> None:
     recent = Recent()
     recent.add(1.0, "/a\udc80\x1b[2J\u202e" + "x" * 5000, 1, "a plan evicts it")
-    told = figures(newest=recent.newest(), last_hour=recent.last_hour(1.0))
-    told.write(tmp_path / "xc1.json")
-    assert read(tmp_path / "xc1.json") == told
-    (name,) = [one.name for one in told.newest]
+    published = figures(newest=recent.newest(), last_hour=recent.last_hour(1.0))
+    published.write(tmp_path / "xc1.json")
+    assert read(tmp_path / "xc1.json") == published
+    (name,) = [eviction.name for eviction in published.newest]
     assert name.isprintable() and len(name) <= 300
 
 

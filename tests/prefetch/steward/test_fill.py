@@ -18,28 +18,28 @@ def test_a_cache_with_the_disk_to_itself_is_as_full_as_the_disk(tmp_path: Path) 
     status = os.statvfs(tmp_path)
     total = status.f_blocks * status.f_frsize
     (tmp_path / "a").write_bytes(b"x")
-    found = DataDisks(int(0.9 * total), tmp_path)
-    found.look(["/a"])
-    assert (found.capacity_bytes, found.measures) == (total, 1)
+    disks = DataDisks(int(0.9 * total), tmp_path)
+    disks.look(["/a"])
+    assert (disks.capacity_bytes, disks.measures) == (total, 1)
     used = total - status.f_bavail * status.f_frsize
-    assert abs(found.used_bytes(used, []) - used) < 0.05 * total
+    assert abs(disks.used_bytes(used, []) - used) < 0.05 * total
 
 
 def test_a_folder_of_the_cache_that_goes_is_no_disk_that_goes(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "a").write_bytes(b"x")
-    found = DataDisks(_bytes_of(tmp_path), tmp_path)
-    found.look(["/store/a"])
+    disks = DataDisks(_bytes_of(tmp_path), tmp_path)
+    disks.look(["/store/a"])
     (tmp_path / "store" / "a").unlink()
     (tmp_path / "store").rmdir()
-    found.look(["/store/a"])
-    assert found.used_bytes(10**15, []) > 0 and found.measures == 1
+    disks.look(["/store/a"])
+    assert disks.used_bytes(10**15, []) > 0 and disks.measures == 1
 
 
 def test_a_cache_with_a_share_of_a_disk_is_as_full_as_its_files(tmp_path: Path) -> None:
-    found = DataDisks(10**6, tmp_path)
+    disks = DataDisks(10**6, tmp_path)
     (tmp_path / "open").write_bytes(b"x" * 40_960)
-    assert found.used_bytes(100_000, [("/open", 4096), ("/gone", 5)]) == 100_000 + 40_960 - 4096
+    assert disks.used_bytes(100_000, [("/open", 4096), ("/gone", 5)]) == 100_000 + 40_960 - 4096
 
 
 def _bytes_of(folder: Path) -> int:

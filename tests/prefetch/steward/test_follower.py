@@ -344,7 +344,7 @@ def test_no_report_of_a_use_to_come_and_no_clock_that_is_ahead_makes_two_uses_of
         world.book = Book(world.steward, Datasets(), listing=listing)
         world.follower = world.new_follower()
         closes = [closed(name, at - 5, at) for name, at in uses]
-        heard = [dataclasses.replace(one, received_t=one.detach_t - ahead_s) for one in closes]
+        heard = [dataclasses.replace(close, received_t=close.detach_t - ahead_s) for close in closes]
         begin(listing, world.book, world.follower, [*before, *heard], now_s=T + 20.0)
         assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for _, at in uses]
 
@@ -375,7 +375,7 @@ def test_a_file_that_came_while_the_past_was_read_is_known(monkeypatch: pytest.M
 
 def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
     """The figures and reads are the same; few files are told without arrays, which take long."""
-    told = []
+    outcomes = []
     for at_once in (1, 100):
         world = World(test_files=["/1*"])
         for n in range(100):
@@ -388,8 +388,8 @@ def test_few_files_of_an_inventory_are_found_as_many_are() -> None:
             for now_s in (T + 1.0, used_s + 12):
                 world.follower.take_inventory(some, BLOCK + some, used_s, now_s)
         held = [world.steward.bytes_on_disk(file) for file in files.tolist()]
-        told.append((held, sorted(world.order.reads), world.steward.saved(), world.steward.used_bytes))
-    assert told[0] == told[1]
+        outcomes.append((held, sorted(world.order.reads), world.steward.saved(), world.steward.used_bytes))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_name_that_an_inventory_has_twice_is_one_file_with_what_was_read_last() -> None:

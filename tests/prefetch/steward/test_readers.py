@@ -55,8 +55,8 @@ def use(begin_s: int) -> Use:
 
 def test_each_use_is_given_once_as_begun_and_once_as_ended() -> None:
     uses, first, second, third = FileUses(), use(10), use(11), use(20)
-    for one in (third, first, second):
-        uses.add(one)
+    for reader in (third, first, second):
+        uses.add(reader)
     assert list(uses.ended_by(11)) == [first]
     assert list(uses.begun_by(11)) == [first, second]
     assert not list(uses.begun_by(19))
@@ -78,8 +78,8 @@ def test_opens_that_come_and_go_take_no_memory() -> None:
     uses = FileUses()
     uses.add(use(10**6))
     for begin_s in range(10_000):
-        uses.add(one := use(begin_s))
-        uses.end(one)
+        uses.add(reader := use(begin_s))
+        uses.end(reader)
     assert max(len(uses._begun), len(uses._ended)) < 100
 
 

@@ -37,9 +37,9 @@ def read_all(tmp_path: Path, *datagrams: bytes) -> tuple[FstreamReader, list[Acc
     path = tmp_path / "packets.jsonl"
     path.write_text("".join(map(line, datagrams)))
     reader = FstreamReader()
-    found = [*reader.read(path), *reader.unfinished()]
-    faults = [one.reason for one in found if isinstance(one, Fault)]
-    return reader, [one for one in found if isinstance(one, Access)], faults
+    items = [*reader.read(path), *reader.unfinished()]
+    faults = [item.reason for item in items if isinstance(item, Fault)]
+    return reader, [item for item in items if isinstance(item, Access)], faults
 
 
 def as_decoded(access: Access) -> dict[str, str]:
@@ -61,8 +61,8 @@ def as_decoded(access: Access) -> dict[str, str]:
 
 def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) -> None:
     reader = FstreamReader()
-    found = list(reader.read(data / "osdf_fstream_packets.jsonl.gz"))
-    accesses = [as_decoded(one) for one in (*found, *reader.unfinished()) if isinstance(one, Access)]
+    items = list(reader.read(data / "osdf_fstream_packets.jsonl.gz"))
+    accesses = [as_decoded(item) for item in (*items, *reader.unfinished()) if isinstance(item, Access)]
     with gzip.open(data / "osdf_fstream_decoded.csv.gz", "rt") as stream:
         expected = list(csv.DictReader(stream))
 
@@ -71,7 +71,7 @@ def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) 
 
     assert sorted(accesses, key=place) == sorted(expected, key=place)
     assert len(accesses) == 2219
-    faults = [one.reason for one in found if isinstance(one, Fault)]
+    faults = [item.reason for item in items if isinstance(item, Fault)]
     assert set(faults) == {"close without its open"} and len(faults) == 94
     # 125-126, 140-141, 150-151 and 175-176 of one server are there, 55 and 59 of the other.
     assert (reader.n_lost, reader.n_other) == (13 + 8 + 23 + 3, 69)
@@ -81,11 +81,11 @@ def test_real_packets_give_the_accesses_decoded_from_them_by_others(data: Path) 
 def test_records_lie_in_the_middle_of_their_share_of_the_window(tail: bytes) -> None:
     session_end = struct.pack(">BBHI", 4, 0, 8, 5)
     transfer = struct.pack(">BBHIqqq", 3, 0, 32, 1, 5, 0, 0)
-    found = decode(
+    decoded = decode(
         packet(opening(1), session_end, opening(2, flags=3), transfer, closing(1, tail=tail), closing(2))
     )
     at = [(BEGIN * 1000 + ms) * 1000 for ms in (1250, 3750, 6250, 8750)]
-    assert found == Packet(
+    assert decoded == Packet(
         stod=STOD,
         pseq=0,
         server_id=7,
@@ -101,9 +101,9 @@ def test_records_lie_in_the_middle_of_their_share_of_the_window(tail: bytes) -> 
 
 def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -> None:
     short = struct.pack(">BBHHHii", 2, 0, 16, 0, 1, BEGIN, BEGIN) + struct.pack(">BBHIq", 1, 0, 16, 9, 77)
-    found = decode(struct.pack(">cBHi", b"f", 1, 8 + len(short), STOD) + short)
-    assert found.opened == (Opened(BEGIN * 1_000_000, 9, 0, 77, "", False),)
-    assert found.server_id == 0
+    decoded = decode(struct.pack(">cBHi", b"f", 1, 8 + len(short), STOD) + short)
+    assert decoded.opened == (Opened(BEGIN * 1_000_000, 9, 0, 77, "", False),)
+    assert decoded.server_id == 0
 
 
 def test_a_close_ends_an_open_of_an_earlier_datagram_that_was_known_before(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
 
 def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
     _, accesses, _ = read_all(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
-    assert [(one.opened.lfn, one.closed is not None) for one in accesses] == [("/a", False), ("/b", True)]
+    assert [(at.opened.lfn, at.closed is not None) for at in accesses] == [("/a", False), ("/b", True)]
 
 
 @pytest.mark.parametrize(("numbers", "n_lost"), [([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)])
@@ -280,8 +280,8 @@ def test_any_bytes_give_a_name_or_an_input_error(body: bytes, code: bytes) -> No
 def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     bad = json.dumps({"code": "u", "data": base64.b64encode(b"u").decode()}).encode() + b"\n"
-    kept = [session(b"u", UNIX), session(b"i", JOB)]
-    path.write_bytes(b"".join(frame(1, 1, one) for one in kept) + b"@@1 1 %d\n%s" % (len(bad), bad))
+    lines = [session(b"u", UNIX), session(b"i", JOB)]
+    path.write_bytes(b"".join(frame(1, 1, each) for each in lines) + b"@@1 1 %d\n%s" % (len(bad), bad))
     reader = CaptureReader(path)
-    assert [type(one) for one in reader.events()] == [Login, Work]
+    assert [type(event) for event in reader.events()] == [Login, Work]
     assert (reader.n_malformed, reader.n_lost) == (1, 0)

@@ -131,13 +131,13 @@ def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
 def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "capture.txt"
     content = datagram(1, record("/store/a")) + datagram(2, record("/store/b"))
-    reader, seen = CaptureReader(path), []
+    reader, lfns = CaptureReader(path), []
     for end in range(0, len(content) + 1, 7):
         path.write_bytes(content[:end])
-        seen += [event.lfn for event in reader.poll()]
+        lfns += [event.lfn for event in reader.poll()]
     path.write_bytes(content)
-    seen += [event.lfn for event in reader.poll()]
-    assert seen == ["/store/a", "/store/b"]
+    lfns += [event.lfn for event in reader.poll()]
+    assert lfns == ["/store/a", "/store/b"]
     assert (reader.n_lost, reader.n_malformed) == (0, 0)
 
 
@@ -181,19 +181,19 @@ def framed(pseq: int, lfn: str = "", **changes: int) -> bytes:
 
 def test_a_folder_is_followed_while_files_roll(tmp_path: Path) -> None:
     files = RollingFiles(tmp_path, roll_bytes=len(framed(1)) * 3, roll_s=3600)
-    reader, seen = capture_reader(tmp_path), list[str]()
+    reader, lfns = capture_reader(tmp_path), list[str]()
     for pseq in range(1, 30):
         if pseq != 17:
             files.append(framed(pseq), NOW + pseq)
         if pseq % 4:
-            seen += [event.lfn for event in reader.poll()]
+            lfns += [event.lfn for event in reader.poll()]
     files.close()
-    seen += [event.lfn for event in reader.poll()]
-    assert seen == [f"/{pseq}" for pseq in range(1, 30) if pseq != 17]
+    lfns += [event.lfn for event in reader.poll()]
+    assert lfns == [f"/{pseq}" for pseq in range(1, 30) if pseq != 17]
     assert not list(reader.poll())
     assert reader.n_lost == 1
     seen_again = [event.lfn for event in FolderReader(tmp_path).poll()]
-    assert seen_again == seen
+    assert seen_again == lfns
 
 
 @pytest.mark.parametrize("archive", ["moved", "deleted", "finished_and_moved"])
@@ -205,7 +205,7 @@ def test_a_part_read_capture_that_is_archived_is_read_to_its_end(tmp_path: Path,
     part = names[0].with_name(f"{names[0].name}.part")
     part.write_bytes(b"".join(map(framed, range(1, 4))))
     reader = capture_reader(folder)
-    seen = [event.lfn for event in reader.poll()]
+    lfns = [event.lfn for event in reader.poll()]
     with part.open("ab") as stream:
         stream.write(b"".join(map(framed, range(4, 6))))
     if archive != "moved":
@@ -215,8 +215,8 @@ def test_a_part_read_capture_that_is_archived_is_read_to_its_end(tmp_path: Path,
     else:
         part.rename(away / part.name)
     names[1].write_bytes(b"".join(map(framed, range(6, 11))))
-    seen += [event.lfn for event in reader.poll()]
-    assert seen == [f"/{pseq}" for pseq in range(1, 11)]
+    lfns += [event.lfn for event in reader.poll()]
+    assert lfns == [f"/{pseq}" for pseq in range(1, 11)]
     assert reader.n_lost == 0
     assert not list(reader.poll())
 
@@ -224,15 +224,15 @@ def test_a_part_read_capture_that_is_archived_is_read_to_its_end(tmp_path: Path,
 @pytest.mark.parametrize("name", ["capture.txt", "gstream-000000000001-20231114T221320Z.capture.part"])
 def test_a_poll_ends_however_fast_a_capture_grows(tmp_path: Path, name: str) -> None:
     """A steward that begins would read on and on in a flood of reports, and tell nobody."""
-    path, seen = tmp_path / name, list[str]()
+    path, lfns = tmp_path / name, list[str]()
     path.write_bytes(framed(1))
     reader = capture_reader(path if path.suffix == ".txt" else tmp_path)
     for event in reader.poll():
-        seen.append(event.lfn)
+        lfns.append(event.lfn)
         with path.open("ab") as stream:
             stream.write(framed(2) + framed(3))
-        assert len(seen) < 9
-    assert [*seen, *(event.lfn for event in reader.poll())] == ["/1", "/2", "/3"]
+        assert len(lfns) < 9
+    assert [*lfns, *(event.lfn for event in reader.poll())] == ["/1", "/2", "/3"]
 
 
 @pytest.mark.parametrize("how", ["moved", "truncated"])
@@ -240,7 +240,7 @@ def test_a_capture_that_is_replaced_is_read_from_its_beginning(tmp_path: Path, h
     path = tmp_path / "capture.txt"
     path.write_bytes(b"".join(map(framed, range(1, 4))))
     reader = capture_reader(path)
-    seen = [event.lfn for event in reader.poll()]
+    lfns = [event.lfn for event in reader.poll()]
     if how == "moved":
         with path.open("ab") as stream:
             stream.write(framed(4))
@@ -252,8 +252,8 @@ def test_a_capture_that_is_replaced_is_read_from_its_beginning(tmp_path: Path, h
         assert [event.lfn for event in reader.poll()] == ["/4"]
         with path.open("ab") as stream:
             stream.write(framed(5))
-    seen += [event.lfn for event in reader.poll()]
-    assert seen == ["/1", "/2", "/3", "/5"]
+    lfns += [event.lfn for event in reader.poll()]
+    assert lfns == ["/1", "/2", "/3", "/5"]
 
 
 def test_what_is_kept_is_never_in_memory_at_once(tmp_path: Path) -> None:

@@ -58,26 +58,26 @@ def binary(code: bytes, body: bytes = b"") -> bytes:
 F_STREAM = binary(b"f", struct.pack(">BBHI", 2, 0, 24, 1) + struct.pack(">iiQ", AT - 60, AT, 5))
 
 
-def body_of(kept: CaptureRecord) -> list[dict[str, Any]]:
-    lines = kept.content.splitlines()
-    return [json.loads(line) for line in (lines[1:] if kept.kind == "gstream" else lines)]
+def body_of(record: CaptureRecord) -> list[dict[str, Any]]:
+    lines = record.content.splitlines()
+    return [json.loads(line) for line in (lines[1:] if record.kind == "gstream" else lines)]
 
 
 def test_datagrams_in_a_shovelers_packets() -> None:
-    kept = only(packet(json_datagram()))
-    assert (kept.kind, kept.datagram.host, kept.datagram.pseq) == ("gstream", "h", 3)
-    assert kept.content.startswith(b"@@%d 40000 " % AT) and body_of(kept)[1] == EVENT
+    record = only(packet(json_datagram()))
+    assert (record.kind, record.datagram.host, record.datagram.pseq) == ("gstream", "h", 3)
+    assert record.content.startswith(b"@@%d 40000 " % AT) and body_of(record)[1] == EVENT
     assert only(json_datagram()).content.startswith(b"@@%d 0 " % AT)  # as it is, without a packet
-    kept = only(packet(F_STREAM, "[2001:db8::1]:40000"))
-    assert kept.kind == "fstream" and isinstance(kept.datagram, Packet)
-    assert body_of(kept) == [{"remote": "[2001:db8::1]:40000", "data": base64.b64encode(F_STREAM).decode()}]
+    record = only(packet(F_STREAM, "[2001:db8::1]:40000"))
+    assert record.kind == "fstream" and isinstance(record.datagram, Packet)
+    assert body_of(record) == [{"remote": "[2001:db8::1]:40000", "data": base64.b64encode(F_STREAM).decode()}]
 
 
 def test_events_with_a_binary_header_are_those_of_their_sender() -> None:
     ident = ord("C") << 56 | 7
     events = "\n".join(map(json.dumps, (EVENT, EVENT | {"lfn": "/store/b.root"}))).encode() + b"\n\0"
-    kept = only(packet(binary(b"g", struct.pack(">IIQ", AT - 5, AT, ident) + events), "[2001:db8::7]:40000"))
-    header, *records = body_of(kept)
+    gist = only(packet(binary(b"g", struct.pack(">IIQ", AT - 5, AT, ident) + events), "[2001:db8::7]:40000"))
+    header, *records = body_of(gist)
     assert (header["src"]["host"], header["stod"], header["sid"]) == ("2001:db8::7", AT - 900, 7)
     assert [record["lfn"] for record in records] == ["/store/a.root", "/store/b.root"]
 
@@ -108,12 +108,12 @@ def test_events_with_a_binary_header_are_those_of_their_sender() -> None:
     ],
 )
 def test_a_caches_event_of_a_collector_is_one_of_its_g_stream(event: dict[str, Any], host: str) -> None:
-    kept = only(event)
-    header, record = body_of(kept)
-    assert kept.kind == "gstream" and (header["src"]["host"], header["src"]["inst"]) == (host, host)
+    written = only(event)
+    header, record = body_of(written)
+    assert written.kind == "gstream" and (header["src"]["host"], header["src"]["inst"]) == (host, host)
     assert record.items() >= {"event": "file_close", "lfn": "/store/a.root", **NUMBERS, **TIMES}.items()
     assert (record["b_hit"], record["b_miss"], record["b_bypass"]) == (0, 4096, 0)
-    assert only(event) == kept
+    assert only(event) == written
     inner = event.get("data") or event.get("_source") or event
     other = only(inner | {"access_cnt" if "access_cnt" in inner else "access_count": 3})
     assert body_of(other)[0]["pseq"] != header["pseq"] >= 1000
@@ -176,7 +176,8 @@ def test_what_is_unknown_stays_so() -> None:
 
 def test_an_array_is_its_records() -> None:
     kinds = [
-        getattr(one, "kind", None) or one.reason for one in answers([WLCG, 5, {"TPC": "http"}, EVENT | PLACE])
+        getattr(each, "kind", None) or each.reason
+        for each in answers([WLCG, 5, {"TPC": "http"}, EVENT | PLACE])
     ]
     assert kinds == ["closes", "malformed", "other", "gstream"]
     assert answers([]) == []
@@ -248,10 +249,10 @@ def test_no_bytes_raise(body: bytes) -> None:
 
 def test_rucio_s_messages_are_kept_short_with_the_time_at_which_they_were_written() -> None:
     """A request's payload has a time of its own, and its reason may be long."""
-    kept = {"scope": "cms", "name": "f", "dst-rse": "EDGE"}
-    payload = kept | {"created_at": "2020-01-01", "reason": "x" * 9999}
+    fields = {"scope": "cms", "name": "f", "dst-rse": "EDGE"}
+    payload = fields | {"created_at": "2020-01-01", "reason": "x" * 9999}
     message = {"event_type": "transfer-done", "payload": payload, "created_at": "2026-03-01 00:00:00.1"}
-    assert json.loads(only(message).content) == message | {"payload": kept}
+    assert json.loads(only(message).content) == message | {"payload": fields}
     oddities: tuple[object, ...] = (None, 7, "x" * 9999, {})
     for odd in oddities:
         assert json.loads(only(message | {"created_at": odd}).content)["created_at"] == AT

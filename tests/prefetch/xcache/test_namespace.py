@@ -34,11 +34,11 @@ def put(root: Path, name: str, content: bytes | CInfo) -> Path:
 
 
 def names(root: Path) -> list[str]:
-    return sorted(found.name for found in walk(root) if found.info is not None)
+    return sorted(entry.name for entry in walk(root) if entry.info is not None)
 
 
 def faults(root: Path) -> dict[str, str]:
-    return {found.name: found.fault for found in walk(root) if found.info is None}
+    return {entry.name: entry.fault for entry in walk(root) if entry.info is None}
 
 
 def test_every_cinfo_is_found_and_nothing_else(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_cannot_be_used_says_why(tmp_path: Path, data: Path) -> None:
         "/store/short": "damaged cinfo",
         "/store/odd ": "not a usable file name",
     }
-    details = {found.name: found.detail for found in walk(tmp_path)}
+    details = {entry.name: entry.detail for entry in walk(tmp_path)}
     assert details["/store/v9"] == (
         "/store/v9: cinfo of version 9; only version 4 (XRootD 5.0 to 6.2) is read"
     )
@@ -100,10 +100,10 @@ def test_links_into_a_space_of_the_cache_are_followed(tmp_path: Path) -> None:
     (root / "dangling.cinfo").symlink_to(space / "nothing")
     (root / "folder").symlink_to(space)
     (root / "out.cinfo").symlink_to(space / "../meta-not/0a/2.cinfo")
-    found = {one.name: one.fault for one in walk(root, [space])}
+    by_name = {entry.name: entry.fault for entry in walk(root, [space])}
     refused = "a link, not followed"
     lost = {"/dangling": "a link to nothing"}
-    assert found == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
+    assert by_name == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
 
 
 def test_a_name_that_is_no_text_is_refused_and_can_be_told(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_what_vanishes_during_the_walk_is_left_out(tmp_path: Path) -> None:
     for path in (tmp_path / "a").iterdir():
         path.unlink()
     (tmp_path / "a").rmdir()
-    assert all(found.info is not None for found in walking)
+    assert all(entry.info is not None for entry in walking)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -136,13 +136,13 @@ def test_a_namespace_that_is_unmounted_during_the_walk_has_not_lost_its_files(
     root = tmp_path / "namespace"
     for n in range(9):
         put(root, f"/{n}/a", info(access()))
-    found = walk(root)
-    next(found)
+    entries = walk(root)
+    next(entries)
     root.rename(tmp_path / "elsewhere")
     if is_there:
         root.mkdir()
     with pytest.raises(InputError, match="is it mounted" if is_there else "cannot read namespace"):
-        list(found)
+        list(entries)
 
 
 def test_a_namespace_that_is_none_is_an_input_error(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_cinfo_that_is_being_rewritten_is_read_again(
 
 
 def test_merged_records_are_several_reads_and_their_time_is_summed() -> None:
-    (one,) = remembered(info(access(100, 5000, n_merged=3, duration_s=250)))
-    assert (one.n_reads, one.wall_s, one.attach_s, one.detach_s) == (4, 250, 100, 5000)
+    (record,) = remembered(info(access(100, 5000, n_merged=3, duration_s=250)))
+    assert (record.n_reads, record.wall_s, record.attach_s, record.detach_s) == (4, 250, 100, 5000)
 
 
 def test_a_record_the_cache_died_in_ends_as_xcache_ends_it_and_an_open_one_has_no_end() -> None:
     died = access(100, 0, n_ios=2, duration_s=60)
-    assert [one.detach_s for one in remembered(info(died, access(300, 400)))] == [130, 400]
-    assert [one.detach_s for one in remembered(info(access(), access(300, 0)))] == [200, None]
+    assert [record.detach_s for record in remembered(info(died, access(300, 400)))] == [130, 400]
+    assert [record.detach_s for record in remembered(info(access(), access(300, 0)))] == [200, None]
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_a_record_the_cache_died_in_ends_as_xcache_ends_it_and_an_open_one_has_n
     [(0, 0, True), (4, 0, True), (5, 0, False), (12, 2, True), (13, 2, False), (10**6, 0, False)],
 )
 def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool) -> None:
-    (one,) = remembered(info(access(bytes_missed=n_bytes, n_merged=n_merged)))
-    assert one.is_ours is ours
+    (record,) = remembered(info(access(bytes_missed=n_bytes, n_merged=n_merged)))
+    assert record.is_ours is ours
 
 
 def fetched_of(*accesses: AccessRecord, blocks: int, n_blocks: int = 32, size: int = 32 * MIB) -> list[int]:
     vector = ((1 << blocks) - 1).to_bytes(-(-n_blocks // 8), "little")
     records = remembered(CInfo(MIB, size, 1, 0, len(accesses), 0, vector, accesses))
-    return [one.bytes_fetched for one in records]
+    return [record.bytes_fetched for record in records]
 
 
 def as_counted(hit: int, missed: int, n_ios: int = 1, bypassed: int = 0) -> AccessRecord:
@@ -227,7 +227,7 @@ def test_what_is_on_disk_was_fetched_for_those_that_missed(
     accesses: list[AccessRecord], blocks: int, fetched: list[int]
 ) -> None:
     assert [n_bytes // MIB for n_bytes in fetched_of(*accesses, blocks=blocks)] == fetched
-    past = [one._replace(bytes_bypassed=MIB) for one in accesses]
+    past = [each._replace(bytes_bypassed=MIB) for each in accesses]
     assert sum(fetched_of(*past, blocks=blocks)) >= sum(fetched) * MIB + len(past) * MIB - len(past)
 
 
@@ -235,17 +235,17 @@ def test_a_first_copy_that_the_server_counts_twice_in_part_was_read_once() -> No
     copied = CInfo(
         MIB, 32 * MIB, 1, 0, 2, 0, b"\xff" * 4, (as_counted(40 * MIB, 2 * MIB), as_counted(64 * MIB, 0, 2))
     )
-    assert [one.bytes_read // MIB for one in remembered(copied)] == [32, 64]
+    assert [record.bytes_read // MIB for record in remembered(copied)] == [32, 64]
 
 
 def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cinfo_rows, "BATCH_FILES", 10)
     for number in range(35):
         put(tmp_path, f"/f{number}", info(*[access()] * (number % 3)))
-    found = list(cinfo_rows.batches(tmp_path))
-    assert [batch.num_rows for batch in found] == [10, 10, 10, 5]
-    assert all(batch.schema == cinfo_rows.SCHEMA for batch in found)
-    n_records = sum(len(row["records"]) for batch in found for row in batch.to_pylist())
+    batches = list(cinfo_rows.batches(tmp_path))
+    assert [batch.num_rows for batch in batches] == [10, 10, 10, 5]
+    assert all(batch.schema == cinfo_rows.SCHEMA for batch in batches)
+    n_records = sum(len(row["records"]) for batch in batches for row in batch.to_pylist())
     assert n_records == sum(number % 3 for number in range(35))
 
 
@@ -313,7 +313,7 @@ COUNTS = """{
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "count"),
     [
         (COUNTS, ServerCount(1795579800, 11534336)),
         (COUNTS[:100], None),
@@ -324,11 +324,11 @@ COUNTS = """{
     ],
 )
 def test_what_a_server_has_counted_is_read_from_the_head_of_its_statistics(
-    tmp_path: Path, content: str, found: ServerCount | None
+    tmp_path: Path, content: str, count: ServerCount | None
 ) -> None:
     (tmp_path / "pfc-stats").mkdir()
     (tmp_path / "pfc-stats" / "DirStat.json").write_text(content)
-    assert server_count(tmp_path) == found
+    assert server_count(tmp_path) == count
 
 
 def test_no_statistics_are_no_fault(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_a_record_that_is_data_or_claims_what_is_not_there_is_not_believed(tmp_p
     }
     target = XCacheTarget("xc", "root://127.0.0.1:1", tmp_path)
     held = {name: target.confirm(f"/store/{name}").held for name in ("forged", "claims", "true")}
-    assert [one is not None and one.unreadable for one in held.values()] == [True, True, False]
+    assert [entry is not None and entry.unreadable for entry in held.values()] == [True, True, False]
 
 
 def test_the_longest_names_that_a_cache_can_hold_are_known(tmp_path: Path) -> None:

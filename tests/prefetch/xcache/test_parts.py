@@ -195,8 +195,8 @@ def test_a_token_that_a_server_sends_back_is_in_no_message(
     monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     sent = "eyJhbGciOiJFUzI1NiJ9" + token().decode().removeprefix("e30")
-    said = f"no access\nby Bearer {sent[:length]}"
-    status = SimpleNamespace(ok=False, code=400, errno=3012, message=said)
+    message = f"no access\nby Bearer {sent[:length]}"
+    status = SimpleNamespace(ok=False, code=400, errno=3012, message=message)
     library = SimpleNamespace(FileSystem=lambda _: SimpleNamespace(stat=lambda *_, **__: (status, None)))
     monkeypatch.setattr(session, "_library", lambda: library)
     with pytest.raises(TargetUnavailable, match=r"no access by Bearer \*\*\*\)?$") as raised:
@@ -222,7 +222,7 @@ def test_a_token_file_is_ours_alone_and_goes_over_tls(
 NODES = {"n1": ["127.0.0.1:1094"], "n2": ["[::1]:1094", "xc2.invalid:1095"]}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Redirector:
+def redirector_at(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Redirector:
     monkeypatch.setattr(redirector, "locations", lambda *_: list(addresses))
     return Redirector("root://127.0.0.1:1", NODES)
 
@@ -240,7 +240,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Redirector:
 def test_addresses_are_those_of_configured_nodes_however_they_are_written(
     monkeypatch: pytest.MonkeyPatch, address: str, node: str
 ) -> None:
-    assert told(monkeypatch, address).holders("/store/f") == {node}
+    assert redirector_at(monkeypatch, address).holders("/store/f") == {node}
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def test_addresses_are_those_of_configured_nodes_however_they_are_written(
 def test_what_is_no_configured_node_is_named_once_and_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
-    found = told(monkeypatch, address, "127.0.0.1:1094")
+    asked_of_all = redirector_at(monkeypatch, address, "127.0.0.1:1094")
     with caplog.at_level(logging.WARNING):
-        assert [found.holders("/store/f"), found.serving()] == [{"n1"}, {"n1"}]
+        assert [asked_of_all.holders("/store/f"), asked_of_all.serving()] == [{"n1"}, {"n1"}]
     assert len(caplog.records) == 1
     assert all(len(record.getMessage()) < 300 for record in caplog.records)
     assert all(record.getMessage().isprintable() for record in caplog.records)
@@ -264,10 +264,10 @@ def test_a_flood_of_strangers_is_cut_and_without_nodes_none_serves(
 ) -> None:
     many = [f"10.0.{n // 250}.{n % 250}:1094" for n in range(5000)]
     with pytest.raises(TargetUnavailable, match="names no configured node"):
-        told(monkeypatch, *many).serving()
+        redirector_at(monkeypatch, *many).serving()
     assert len(caplog.records) <= 1000
     with pytest.raises(TargetUnavailable, match="it names none"):
-        told(monkeypatch).serving()
+        redirector_at(monkeypatch).serving()
 
 
 def test_what_a_drained_node_holds_may_be_fetched_by_others(

@@ -59,9 +59,9 @@ def test_any_datagrams_are_kept_or_counted(
         assert set(counts) == set(COUNTS)
         n_kept = len(datagrams) - sum(counts[name] for name in ("malformed", "other", "over_quota"))
         assert n_kept == sum(map(kept_by_captures, datagrams))
-    kept = b"".join(path.read_bytes() for path in folder.glob("*.capture"))
-    assert kept.count(b"@@") == 2 * n_kept
-    assert counts["held_bytes"] == len(kept)
+    content = b"".join(path.read_bytes() for path in folder.glob("*.capture"))
+    assert content.count(b"@@") == 2 * n_kept
+    assert counts["held_bytes"] == len(content)
 
 
 def kept_by_captures(datagram: bytes) -> bool:
@@ -101,9 +101,9 @@ def test_what_no_reader_takes_is_counted_and_not_kept(tmp_path: Path, garbage: b
 
 def test_a_full_folder_takes_no_more_and_counts_it(tmp_path: Path) -> None:
     counts = received(tmp_path, [event(n) for n in range(1, 21)], quota_bytes=1000).counts
-    kept = b"".join(path.read_bytes() for path in tmp_path.glob("*.capture"))
-    assert counts["held_bytes"] == len(kept) <= counts["quota_bytes"] == 1000
-    assert 0 < kept.count(b"@@") == 20 - counts["over_quota"]
+    content = b"".join(path.read_bytes() for path in tmp_path.glob("*.capture"))
+    assert counts["held_bytes"] == len(content) <= counts["quota_bytes"] == 1000
+    assert 0 < content.count(b"@@") == 20 - counts["over_quota"]
     assert counts["lost"] == 0
     again = received(tmp_path, [event(21)], quota_bytes=1000).counts
     assert again["over_quota"] == 1
@@ -180,7 +180,7 @@ def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) ->
     counts = received(tmp_path, datagrams).counts
     assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
     (path,) = tmp_path.glob("*.capture")
-    kinds = [type(one).__name__ for one in CaptureReader(path).events()]
+    kinds = [type(each).__name__ for each in CaptureReader(path).events()]
     assert kinds == ["Packet", "ReportSender", "Packet"]
     # What a collector misses while it is down shows when it is back.
     assert received(tmp_path, [opens(9)]).counts["lost"] == 6
@@ -261,8 +261,8 @@ def test_nothing_is_lost_or_put_in_another_order(
     for now_s, content in framed:
         files.append(content, now_s)
     files.close()
-    kept = b"".join((folder / name).read_bytes() for name in files_in(folder))
-    assert kept == b"".join(content for _, content in framed)
+    written = b"".join((folder / name).read_bytes() for name in files_in(folder))
+    assert written == b"".join(content for _, content in framed)
 
 
 @settings(deadline=None)

@@ -43,10 +43,10 @@ def test_a_function_of_a_file_is_replayed_by_its_name_beside_ours(file: Path) ->
 def test_a_package_brings_a_policy_and_ours_of_that_name_counts(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "mine-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(
+    dist_info = tmp_path / "mine-1.0.dist-info"
+    dist_info.mkdir()
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(
         f"[{PACKAGES.name}]\nfirst-come = mine:first_come\nlru = mine:none\nlost = mine:none\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

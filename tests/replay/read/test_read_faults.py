@@ -159,7 +159,7 @@ def test_sizes_that_are_missing_are_filled_or_dropped_and_counted(
     loaded = read_trace(write(MISSING), missing_size=rule)
     trace = loaded.trace
     assert list(zip(trace.time_s.tolist(), trace.size_bytes[trace.item].tolist(), strict=True)) == read
-    assert {note for note in notes if any(said.endswith(note) for said in loaded.notes)} == notes
+    assert {note for note in notes if any(line.endswith(note) for line in loaded.notes)} == notes
 
 
 def test_missing_sizes_are_an_error_that_names_the_rule(write: Callable[..., Path]) -> None:

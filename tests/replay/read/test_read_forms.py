@@ -33,7 +33,7 @@ TEXTS = [pa.binary(), pa.large_binary(), pa.binary(1), pa.large_string(), pa.str
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("name", ["size", "time"])
 def test_whole_numbers_of_every_type(write: Callable[..., Path], kind: pa.DataType, name: str) -> None:
-    values = [Decimal(one) for one in ROWS[name]] if pa.types.is_decimal(kind) else ROWS[name]
+    values = [Decimal(value) for value in ROWS[name]] if pa.types.is_decimal(kind) else ROWS[name]
     trace = read_trace(write(pa.table(ROWS | {name: column(values, kind)}), "t.parquet")).trace
     assert trace.time_s.tolist() == ROWS["time"]
     assert trace.size_bytes[trace.item].tolist() == ROWS["size"]
@@ -41,7 +41,7 @@ def test_whole_numbers_of_every_type(write: Callable[..., Path], kind: pa.DataTy
 
 @pytest.mark.parametrize("kind", TEXTS, ids=str)
 def test_names_of_every_type(write: Callable[..., Path], kind: pa.DataType) -> None:
-    values = [one.encode() if "binary" in str(kind) else one for one in ROWS["item"]]
+    values = [value.encode() if "binary" in str(kind) else value for value in ROWS["item"]]
     trace = read_trace(write(pa.table(ROWS | {"item": column(values, kind)}), "t.parquet")).trace
     assert [trace.names[i].as_py() for i in trace.item] == ROWS["item"]
 
@@ -54,7 +54,7 @@ def test_numbers_as_names(write: Callable[..., Path], kind: pa.DataType) -> None
 
 
 def test_hive_s_files_with_text_alone(write: Callable[..., Path]) -> None:
-    table = pa.table({name: [str(one).encode() for one in values] for name, values in ROWS.items()})
+    table = pa.table({name: [str(value).encode() for value in values] for name, values in ROWS.items()})
     trace = read_trace(write(table, "t.parquet")).trace
     assert (trace.time_s.tolist(), trace.size_bytes.tolist()) == ([1, 2, 3], [10, 20])
 
@@ -107,7 +107,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("form", "times"), FORMS, ids=[form for form, _ in FORMS])
 def test_fractions_of_a_second(write: Callable[..., Path], form: str, times: list[str]) -> None:
-    text = "time,item,size\n" + "".join(f'"{one}",{i},10\n' for i, one in enumerate(times))
+    text = "time,item,size\n" + "".join(f'"{time}",{i},10\n' for i, time in enumerate(times))
     trace = read_trace(write(text), time_unit=form).trace
     assert trace.time_s.tolist() == [1772337600, 1772337600, 1772337601]
 
@@ -178,8 +178,8 @@ def test_days_and_plain_timestamps_are_local_others_are_not(write: Callable[...,
 def test_the_hour_that_comes_twice_is_told_by_the_step_back(write: Callable[..., Path]) -> None:
     start_s = int(dt.datetime(2026, 10, 24, 23, 30, tzinfo=dt.UTC).timestamp())
     known = [start_s + 1200 * k for k in range(10)]
-    shown = [dt.datetime.fromtimestamp(at, BERLIN).strftime("%Y-%m-%d %H:%M:%S") for at in known]
-    loaded = read_trace(write(csv(shown)), time_zone="Europe/Berlin")
+    texts = [dt.datetime.fromtimestamp(at, BERLIN).strftime("%Y-%m-%d %H:%M:%S") for at in known]
+    loaded = read_trace(write(csv(texts)), time_zone="Europe/Berlin")
     assert loaded.trace.time_s.tolist() == known
     assert any("shows twice" in note and note.endswith(": 6") for note in loaded.notes)
 

@@ -29,7 +29,7 @@ World = Callable[[np.random.Generator], tuple[list[np.ndarray], list[np.ndarray]
 WORST = 1.03
 
 
-def made(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, AccessContext]:
+def trace_of(times: list[np.ndarray], items: list[np.ndarray], seed: int) -> tuple[Trace, AccessContext]:
     """A trace of parts, and its context: fifty files in a row are a dataset."""
     order = np.argsort(np.concatenate(times), kind="stable")
     item = np.concatenate(items)[order].astype(np.int32)
@@ -88,7 +88,7 @@ def wan(name: str, trace: Trace, context: AccessContext, capacity: int, orders: 
 @pytest.mark.parametrize("world", [flips, scans, twice])
 def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
     """The model values what was read last and most the least."""
-    trace, context = made(*world(np.random.default_rng(1)), seed=2)
+    trace, context = trace_of(*world(np.random.default_rng(1)), seed=2)
     capacity = int(share * trace.footprint_bytes)
     bad = [Order(float(trace.time_s[trace.n_accesses // 4]), one_split("recency_s", 7200.0, -9.0, 9.0))]
     lru, s3fifo, auto = (wan(name, trace, context, capacity, bad) for name in ("lru", "s3fifo", "auto"))
@@ -99,7 +99,7 @@ def test_poison_costs_three_percent_at_most(world: World, share: float) -> None:
 
 def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
     """Files read once are worth the least, as they are; from the middle on the model says the opposite."""
-    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
+    trace, context = trace_of(*scans(np.random.default_rng(1)), seed=2)
     capacity = int(0.05 * trace.footprint_bytes)
     times_s = [float(trace.time_s[at]) for at in (0, trace.n_accesses // 2)]
     models = [one_split("n_reads", 1.5, low, -low) for low in (-9.0, 9.0)]
@@ -113,7 +113,7 @@ def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
 
 def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.steward.learned.MOST_SAMPLED", 5000)
-    trace, context = made(*scans(np.random.default_rng(1)), seed=2)
+    trace, context = trace_of(*scans(np.random.default_rng(1)), seed=2)
     capacity = int(0.05 * trace.footprint_bytes)
     assert wan("auto", trace, context, capacity, None) <= WORST * wan(
         "s3fifo", trace, context, capacity, None
@@ -247,7 +247,7 @@ def test_the_pair_is_its_slow_twin_byte_by_byte(
     capacity = data.draw(st.integers(1, 1 + int(trace.size_bytes.sum())))
     from_s, count_s = (int(times[data.draw(st.integers(0, n - 1))]) for _ in range(2))
     ours, theirs = Asked(at_random(seed, m)), Asked(at_random(seed, m))
-    found = replay(trace, capacity, ours, cycle_s=cycle_s, from_s=from_s, count_s=count_s, delays=NO_DELAY)
+    result = replay(trace, capacity, ours, cycle_s=cycle_s, from_s=from_s, count_s=count_s, delays=NO_DELAY)
     expected = brute_pair(
         times.tolist(),
         trace.item.tolist(),
@@ -260,9 +260,9 @@ def test_the_pair_is_its_slow_twin_byte_by_byte(
     )
     assert ours.states == theirs.states
     peak = expected.pop("peak_usage_bytes")
-    assert {name: getattr(found, name) for name in expected} == expected
-    assert found.peak_usage_bytes == peak
-    assert found.hourly.wan_bytes.sum() == found.wan_bytes
+    assert {name: getattr(result, name) for name in expected} == expected
+    assert result.peak_usage_bytes == peak
+    assert result.hourly.wan_bytes.sum() == result.wan_bytes
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -273,8 +273,8 @@ def test_with_the_delays_of_a_live_cache_the_books_balance_and_nothing_exceeds_t
     decide = at_random(seed, 150)
     few = Few(lambda state: Wishes(*(files[:6] for files in decide(state))))
     capacity = 20_000
-    found = replay(trace, capacity, few, cycle_s=3600, from_s=0, count_s=int(times[900]), delays=XCACHE)
-    assert found.peak_usage_bytes <= capacity
-    assert found.prefetch_bytes == found.prefetch_read_bytes + found.wasted_bytes > 0
-    assert found.wan_bytes == found.bytes_requested - found.hit_bytes + found.prefetch_bytes
-    assert found.refetch_bytes > 0
+    result = replay(trace, capacity, few, cycle_s=3600, from_s=0, count_s=int(times[900]), delays=XCACHE)
+    assert result.peak_usage_bytes <= capacity
+    assert result.prefetch_bytes == result.prefetch_read_bytes + result.wasted_bytes > 0
+    assert result.wan_bytes == result.bytes_requested - result.hit_bytes + result.prefetch_bytes
+    assert result.refetch_bytes > 0

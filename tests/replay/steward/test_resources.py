@@ -45,8 +45,8 @@ def filled(name: str, n_files: int) -> Steward:
 def compiled() -> int:
     """How many kernels there are, for each type of their arguments."""
     ours = [module for name, module in sys.modules.items() if name.startswith(("replay.", "features."))]
-    found = {id(value): value for module in ours for value in vars(module).values()}
-    return sum(len(one.signatures) for one in found.values() if isinstance(one, Dispatcher))
+    values = {id(value): value for module in ours for value in vars(module).values()}
+    return sum(len(value.signatures) for value in values.values() if isinstance(value, Dispatcher))
 
 
 @pytest.mark.parametrize("name", ["auto", "learned", "lru"])

@@ -41,7 +41,7 @@ def words(kind: str, folder: Path) -> list[str]:
     }[kind]
 
 
-def said(kind: str, folder: Path, at: Mlflow) -> tuple[int, str, str]:
+def run_command(kind: str, folder: Path, at: Mlflow) -> tuple[int, str, str]:
     conf = folder / "site.toml"
     conf.write_text(f'[mlflow]\nuri = "{at.uri}"\npatience = "1s"\nexperiment = "{kind}"\n')
     done = CliRunner().invoke(app, [*words(kind, folder), "--mlflow", "--json", "--conf", str(conf)])
@@ -50,17 +50,17 @@ def said(kind: str, folder: Path, at: Mlflow) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("kind", ["replay", "evaluation"])
 def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Path, server: Mlflow) -> None:
-    code, out, error = said(kind, folder, server)
+    code, out, error = run_command(kind, folder, server)
     assert code == 0, error
     answer = json.loads(out)
     rows = {row["policy"]: row for row in (answer if isinstance(answer, list) else answer["rows"])}
     client = mlflow.tracking.MlflowClient(server.uri, registry_uri=server.uri)
     experiment = client.get_experiment_by_name(kind)
-    found = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-    (whole,) = (run for run in found.values() if run.data.tags["kind"] == kind)
+    by_name = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    (whole,) = (run for run in by_name.values() if run.data.tags["kind"] == kind)
     files = {file.path for file in client.list_artifacts(whole.info.run_id)}
     assert any(name.endswith(".html") for name in files), files
-    nested = {run.data.params["policy"]: run for run in found.values() if run is not whole}
+    nested = {run.data.params["policy"]: run for run in by_name.values() if run is not whole}
     assert nested.keys() == rows.keys() and "s3fifo" in nested
     for policy, run in nested.items():
         assert run.data.tags["mlflow.parentRunId"] == whole.info.run_id
@@ -72,8 +72,8 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
                 assert own == (None if policy in ("lru", "bound") else rows[policy][name])
     assert whole.data.tags["mlflow.source.name"] == words(kind, folder)[0]
     assert "WAN traffic" in whole.data.tags["mlflow.note.content"]
-    shown = CliRunner().invoke(app, [*words(kind, folder), "--mlflow", "--conf", str(folder / "site.toml")])
-    page = re.search(r"run in MLflow: (\S+)/#/experiments/(\S+)/runs/(\w+)", shown.stdout)
+    text = CliRunner().invoke(app, [*words(kind, folder), "--mlflow", "--conf", str(folder / "site.toml")])
+    page = re.search(r"run in MLflow: (\S+)/#/experiments/(\S+)/runs/(\w+)", text.stdout)
     assert page is not None and page[1] == server.uri and page[2] == experiment.experiment_id
     assert client.get_run(page[3]).data.tags["kind"] == kind
     if kind == "replay":  # the other counts fewer than fourteen days
@@ -82,7 +82,7 @@ def test_a_comparison_is_a_run_with_one_nested_per_policy(kind: str, folder: Pat
 
 @pytest.mark.parametrize("kind", ["replay", "evaluation"])
 def test_without_mlflow_the_answer_is_there_and_the_command_fails(kind: str, folder: Path) -> None:
-    code, out, error = said(kind, folder, away(patience=1))
+    code, out, error = run_command(kind, folder, away(patience=1))
     assert code != 0 and "MLflow" in error
     answer = json.loads(out)
     assert {"lru", "s3fifo"} <= {

@@ -48,20 +48,20 @@ def undelivered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, Tra
     """A training that found no server, kept where the error says, and the tables."""
     folder = tmp_path_factory.mktemp("undelivered")
     tables = planted(folder / "tables")
-    taken: list[Any] = []
+    arguments: list[Any] = []
 
-    def seen(of: Tables, done: Training, trained: Trained, at: Mlflow) -> TrainingAnswer:
-        taken.extend((done, trained))
+    def deliver_noted(of: Tables, done: Training, trained: Trained, at: Mlflow) -> TrainingAnswer:
+        arguments.extend((done, trained))
         return deliver(of, done, trained, at)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(training, "deliver", seen)
+        monkeypatch.setattr(training, "deliver", deliver_noted)
         with pytest.raises(ServiceError, match=r"are kept in .*train again") as error:
             fit(tables, away(patience=1), Knobs(spool=str(folder / "spool"), trees=5, order=False))
-    assert str(taken[0].folder) in str(error.value)
-    assert (taken[0].folder / "bundle" / "bundle.json").is_file()
+    assert str(arguments[0].folder) in str(error.value)
+    assert (arguments[0].folder / "bundle" / "bundle.json").is_file()
     assert tables.read_arrow(MODEL_METRICS)["run_id"].null_count == tables.read_arrow(MODEL_METRICS).num_rows
-    return taken[0], taken[1], tables
+    return arguments[0], arguments[1], tables
 
 
 @pytest.fixture
@@ -115,10 +115,10 @@ def test_a_registered_model_that_another_made_just_now_is_used(
     server: Mlflow, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MlflowClient(server.uri, registry_uri=server.uri).create_registered_model(f"cachecast-{site.region}")
-    asked, real = itertools.count(), MlflowClient.search_registered_models
+    n_calls, real = itertools.count(), MlflowClient.search_registered_models
 
     def before_it_was_made(client: MlflowClient, named: str) -> object:
-        return real(client, named) if next(asked) else []
+        return real(client, named) if next(n_calls) else []
 
     monkeypatch.setattr(MlflowClient, "search_registered_models", before_it_was_made)
     answer = site.deliver(server.model_copy(update={"patience": 60}))

@@ -55,9 +55,9 @@ def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> ModelVe
     run = client.create_run(experiment)
     client.log_artifacts(run.info.run_id, str(folder), "bundle")
     client.create_registered_model(MODEL)
-    made = client.create_model_version(MODEL, f"runs:/{run.info.run_id}/bundle", run_id=run.info.run_id)
-    client.set_registered_model_alias(MODEL, "candidate", made.version)
-    return ModelVersion(f"{MODEL}/{made.version}", bundle_digest(folder))
+    registered = client.create_model_version(MODEL, f"runs:/{run.info.run_id}/bundle", run_id=run.info.run_id)
+    client.set_registered_model_alias(MODEL, "candidate", registered.version)
+    return ModelVersion(f"{MODEL}/{registered.version}", bundle_digest(folder))
 
 
 def keep(at: Mlflow, run: Run, files: Callable[[Path], None] = lambda folder: None) -> str:
@@ -70,7 +70,8 @@ def written(server: Mlflow, run_id: str) -> list[tuple[str, str]]:
     run = client.get_run(run_id)
     beside = f"tags.`{ID_TAG}` = '{run.data.tags[ID_TAG]}'"
     return [
-        (one.info.run_name, one.info.status) for one in client.search_runs([run.info.experiment_id], beside)
+        (each.info.run_name, each.info.status)
+        for each in client.search_runs([run.info.experiment_id], beside)
     ]
 
 
@@ -162,8 +163,8 @@ def test_a_listing_that_grows_brings_no_further_files(
 
 
 def test_a_version_that_is_no_number_goes_nowhere(proxy: faulty_proxy.FaultyProxy, at: Mlflow) -> None:
-    told = {"name": MODEL, "version": "<script>1</script>", "creation_timestamp": 1, "status": "READY"}
-    proxy.lie = answers("registered-models/alias", {"model_version": told})
+    answer = {"name": MODEL, "version": "<script>1</script>", "creation_timestamp": 1, "status": "READY"}
+    proxy.lie = answers("registered-models/alias", {"model_version": answer})
     with pytest.raises(ServiceError, match="no number"):
         Registry(at.uri, "", at.experiment).version_at("hostile", "candidate")
 
@@ -235,14 +236,14 @@ def test_an_experiment_that_another_made_just_now_is_used(
 ) -> None:
     at = server.model_copy(update={"experiment": "cachecast-just-now", "patience": 60})
     _, experiment = connect(server.uri, "", at.experiment)
-    asked, real = itertools.count(), MlflowClient.get_experiment_by_name
+    n_calls, real = itertools.count(), MlflowClient.get_experiment_by_name
 
     def before_it_was_made(client: MlflowClient, name: str) -> object:
-        return real(client, name) if next(asked) else None
+        return real(client, name) if next(n_calls) else None
 
     monkeypatch.setattr(MlflowClient, "get_experiment_by_name", before_it_was_made)
     run_id = keep(at, Run("second", "evaluation"))
-    assert next(asked) > 1
+    assert next(n_calls) > 1
     assert MlflowClient(server.uri).get_run(run_id).info.experiment_id == experiment
 
 
@@ -268,8 +269,8 @@ def test_the_same_data_set_at_the_same_time_is_written_by_all(
         calls, read = itertools.count(), TableRead("accesses", f"c{turn}")
         runs_of_turn = [Run(f"{i}", "evaluation", tables=(read,)) for i in range(together.parties)]
         with ThreadPoolExecutor(together.parties) as pool:
-            made = list(pool.map(partial(keep, at), runs_of_turn))
-        assert all(written(server, run_id)[0][1] == "FINISHED" for run_id in made)
+            run_ids = list(pool.map(partial(keep, at), runs_of_turn))
+        assert all(written(server, run_id)[0][1] == "FINISHED" for run_id in run_ids)
         if refused:
             break
     assert "IntegrityError" in refused[0]

@@ -46,12 +46,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         "MLFLOW_FLASK_SERVER_SECRET_KEY": "k" * 32,
     }
     for url in needed("MLflow with a login", mlflow_server.running(folder, *words, **env)):
-        made = httpx.post(
+        answer = httpx.post(
             f"{url}/api/2.0/mlflow/users/create",
             json={"username": READER[0], "password": READER[1]},
             auth=OWNER,
         )
-        assert made.is_success, made.text
+        assert answer.is_success, answer.text
         yield Asked(url, folder)
 
 
@@ -71,9 +71,9 @@ def test_without_a_login_nothing_is_read_or_written(server: Asked, monkeypatch: 
     with pytest.raises(ServiceError, match="401"):
         Registry(server.url, "", "cachecast")
     login(monkeypatch, (OWNER[0], "another-secret-3"))
-    with pytest.raises(ServiceError, match="401") as told:
+    with pytest.raises(ServiceError, match="401") as caught:
         Registry(server.url, "", "cachecast")
-    assert "another-secret-3" not in str(told.value)
+    assert "another-secret-3" not in str(caught.value)
 
 
 def test_a_reader_reads_a_model_and_moves_nothing(server: Asked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,26 +61,26 @@ def tags(at: Mlflow, version: str) -> dict[str, str]:
 
 def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
     assert load_order(registry(own), "emea", named=None) is None
-    told = tags(own, SECOND)
-    assert told["may_evict"] == "no: not evaluated yet"
-    assert told["order"].startswith("within 90m, 3h")
+    of_second = tags(own, SECOND)
+    assert of_second["may_evict"] == "no: not evaluated yet"
+    assert of_second["order"].startswith("within 90m, 3h")
 
 
 def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=0)
-    found = decide(store, own, 1)
-    assert (found.action, found.may_evict, serving(own)) == ("promote", False, (FIRST, None))
+    decision = decide(store, own, 1)
+    assert (decision.action, decision.may_evict, serving(own)) == ("promote", False, (FIRST, None))
     assert tags(own, FIRST)["may_evict"].startswith("no: is not significantly better than lru")
     evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST, order_saving=200)
-    found = decide(store, own, 2)
-    assert (found.action, found.champion) == ("refuse", FIRST)
-    assert (found.may_evict, found.steward, serving(own)) == (True, SECOND, (FIRST, SECOND))
-    assert {one.against for one in found.comparisons if one.policy == "steward"} == {"lru", "s3fifo"}
-    told = tags(own, SECOND)
-    assert told["may_evict"] == "yes"
-    assert told["may_push"].startswith("no: is not significantly better")
-    assert last_decision(store, region="emea") == found
+    decision = decide(store, own, 2)
+    assert (decision.action, decision.champion) == ("refuse", FIRST)
+    assert (decision.may_evict, decision.steward, serving(own)) == (True, SECOND, (FIRST, SECOND))
+    assert {row.against for row in decision.comparisons if row.policy == "steward"} == {"lru", "s3fifo"}
+    of_second = tags(own, SECOND)
+    assert of_second["may_evict"] == "yes"
+    assert of_second["may_push"].startswith("no: is not significantly better")
+    assert last_decision(store, region="emea") == decision
     evaluate(store, FIRST, 42 * DAY, saving=300, champion=None, order_saving=200)
     assert decide(store, own, 3).steward == FIRST
     assert tags(own, SECOND)["may_evict"] == f"no: the order that evicts is of {FIRST}"
@@ -106,8 +106,8 @@ def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_m
     ):
         evaluate(store, version, at_s, saving=0, champion=None, order_saving=order_saving)
         decided.append(decide(store, own, len(decided) + 1))
-    assert [one.may_evict for one in decided] == [False, True, False, True, False]
-    assert [one.steward for one in decided] == [None, FIRST, FIRST, SECOND, SECOND]
+    assert [decision.may_evict for decision in decided] == [False, True, False, True, False]
+    assert [decision.steward for decision in decided] == [None, FIRST, FIRST, SECOND, SECOND]
     assert serving(own) == (None, SECOND)
 
 
@@ -128,8 +128,8 @@ def test_a_version_that_does_not_follow_the_one_that_serves_has_to_win_like_a_fi
     else:
         assert decide(store, own, 2).steward == SECOND
         assert promote.rollback(settings_of(store, own), now_s=3).steward == FIRST
-    found = decide(store, own, 4)
-    assert (found.may_evict, found.steward) == (False, FIRST)
+    decision = decide(store, own, 4)
+    assert (decision.may_evict, decision.steward) == (False, FIRST)
 
 
 def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflo
     shutil.rmtree(folder / "order")
     keep_training(store, region="emea", until_s=TRAIN_UNTIL_S, version=FIRST, digest=bundle_digest(folder))
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=200)
-    found = decide(store, own, 1)
-    assert (found.action, found.may_evict, found.steward) == ("promote", False, None)
-    assert found.order_reasons == ("the challenger has no order of eviction: too few accesses",)
+    decision = decide(store, own, 1)
+    assert (decision.action, decision.may_evict, decision.steward) == ("promote", False, None)
+    assert decision.order_reasons == ("the challenger has no order of eviction: too few accesses",)
     assert serving(own) == (FIRST, None)
     serve(store, own, 2, steward=FIRST)  # by hand
     assert load_order(registry(own), "emea", named=on_record(store)) is None
@@ -156,21 +156,21 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
         store = Tables(str(shutil.copytree(tmp_path / "tables", tmp_path / f"tables-{at}")))
         evaluate(store, SECOND, 40 * DAY, saving=300, champion=None, order_saving=order_saving, hours=hours)
         sites_caches = [CACHE.model_copy(update={"steward": has}) for has in caches]
-        by_name = {str(i): one for i, one in enumerate(sites_caches)}
+        by_name = {str(i): caches for i, caches in enumerate(sites_caches)}
         site = settings_of(store, own).model_copy(update={"caches": by_name})
         return promote.promote(site, now_s=int(at))
 
     won = decided(1, order_saving=200, hours=9.0)
     assert (won.action, won.may_evict) == ("promote", True)
-    assert {one.policy for one in won.comparisons} == {STEWARD_PLAN, STEWARD}
+    assert {comparison.policy for comparison in won.comparisons} == {STEWARD_PLAN, STEWARD}
     waits = decided(2, order_saving=200, hours=0.0)
     assert (waits.action, waits.may_evict) == ("refuse", True)
-    assert any(one.startswith("saves no waiting") for one in waits.reasons)
+    assert any(reason.startswith("saves no waiting") for reason in waits.reasons)
     alone = decided(3, order_saving=0, hours=9.0)
     assert (alone.action, alone.may_evict) == ("refuse", False)
-    assert any("which may not evict" in one for one in alone.reasons)
+    assert any("which may not evict" in reason for reason in alone.reasons)
     mixed = decided(4, order_saving=200, hours=9.0, caches=(True, False))
-    assert {one.policy for one in mixed.comparisons} == {CHALLENGER_PLAN, STEWARD_PLAN, STEWARD}
+    assert {comparison.policy for comparison in mixed.comparisons} == {CHALLENGER_PLAN, STEWARD_PLAN, STEWARD}
     plain = decided(5, order_saving=0, hours=0.0, caches=())
     assert (plain.action, plain.may_evict) == ("promote", False)
 

@@ -121,9 +121,9 @@ def test_a_changed_champion_is_refused(own: Mlflow, store: Tables, change: str) 
     assert loaded(store, own, "champion").version == SECOND
     do, why = CHANGES[change]
     do(bundle_of(own, SECOND))
-    with pytest.raises(ModelError, match=why) as told:
+    with pytest.raises(ModelError, match=why) as caught:
         loaded(store, own, "champion")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_mlflow_keeps_of_the_files_counts_nothing(own: Mlflow, store: Tables) -> None:
@@ -144,8 +144,8 @@ def test_a_version_that_was_not_trained_here_serves_nobody(own: Mlflow, store: T
     """Whoever reaches MLflow can register a version, and point `candidate` to it."""
     client = mlflow.tracking.MlflowClient(own.uri, registry_uri=own.uri)
     run_id = str(client.get_model_version(*SECOND.split("/")).run_id)
-    made = client.create_model_version("cachecast-emea", str(bundle_of(own, SECOND)), run_id)
-    client.set_registered_model_alias("cachecast-emea", "candidate", made.version)
+    version = client.create_model_version("cachecast-emea", str(bundle_of(own, SECOND)), run_id)
+    client.set_registered_model_alias("cachecast-emea", "candidate", version.version)
     with pytest.raises(ModelError, match=r"does not name cachecast-emea/3.*train, evaluate and promote"):
         loaded(store, own, "candidate")
     evaluate(store, "cachecast-emea/3", 40 * DAY, saving=300, champion=None)
@@ -164,12 +164,12 @@ def test_a_changed_challenger_is_not_promoted(own: Mlflow, store: Tables) -> Non
 
 def test_a_champion_that_no_training_names_gives_way_to_the_next_winner(own: Mlflow, store: Tables) -> None:
     serve(store, own, 0, champion=FIRST)
-    kept = [row for row in store.read_arrow(TRAININGS).to_pylist() if row["model_version"] == SECOND]
-    store.replace_rows(TRAININGS, kept, tuple(kept[0][name] for name in TRAININGS.partition))
+    rows = [row for row in store.read_arrow(TRAININGS).to_pylist() if row["model_version"] == SECOND]
+    store.replace_rows(TRAININGS, rows, tuple(rows[0][name] for name in TRAININGS.partition))
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
-    found = promote.promote(settings_of(store, own), now_s=1)
-    assert (found.action, found.champion) == ("promote", SECOND)
-    assert f"the table trainings does not name the champion {FIRST}" in found.reasons[0]
+    decision = promote.promote(settings_of(store, own), now_s=1)
+    assert (decision.action, decision.champion) == ("promote", SECOND)
+    assert f"the table trainings does not name the champion {FIRST}" in decision.reasons[0]
     assert loaded(store, own, "champion").version == SECOND
 
 

@@ -82,16 +82,16 @@ def spoil(at: Mlflow, version: str) -> None:
     trees.write_text(trees.read_text().replace("shrinkage=1", "shrinkage=2"))
 
 
-def told(one: StewardFigures, words: str) -> bool:
+def has_alarm(figures: StewardFigures, words: str) -> bool:
     """Whether its alarm about the order has these words."""
-    return words in one.alarms.get("steward-order", "")
+    return words in figures.alarms.get("steward-order", "")
 
 
-def refresh_until(found: Promoted, is_so: Callable[[], bool]) -> None:
+def refresh_until(served: Promoted, is_so: Callable[[], bool]) -> None:
     ends = time.monotonic() + WITHIN_S
     while not is_so():
-        assert time.monotonic() < ends, found.fault
-        found.refresh()
+        assert time.monotonic() < ends, served.fault
+        served.refresh()
         time.sleep(0.1)
 
 
@@ -134,43 +134,43 @@ def test_a_steward_follows_promotions_without_a_restart(
     monkeypatch.setattr(steward, "REPORT_EVERY_S", 0.1)
     settings, at, clock = site(tmp_path, own), registry(own), Clock()
     store = Tables(settings.tables.root)
-    found, missed = list[StewardFigures](), list[str]()
+    published, missed = list[StewardFigures](), list[str]()
 
     def until(what: str, is_so: Callable[[StewardFigures], bool]) -> None:
         ends = time.monotonic() + WITHIN_S
-        while not (found and is_so(found[-1])):
+        while not (published and is_so(published[-1])):
             if time.monotonic() > ends:
                 missed.append(what)
                 return
             time.sleep(0.05)
 
     def operate() -> None:
-        until("none yet", lambda one: one.version is None and not one.alarms)
+        until("none yet", lambda now: now.version is None and not now.alarms)
         serve(store, own, 1, steward=FIRST)
-        until("the first", lambda one: one.version == FIRST and one.version_since_s == FRESH_S)
+        until("the first", lambda now: now.version == FIRST and now.version_since_s == FRESH_S)
         clock.now_s -= 60
         serve(store, own, 2, steward=SECOND)
-        until("the second", lambda one: one.version == SECOND and one.version_since_s == FRESH_S - 60)
+        until("the second", lambda now: now.version == SECOND and now.version_since_s == FRESH_S - 60)
         at.point("steward", FIRST, tags={})
-        until("moved", lambda one: one.version == SECOND and told(one, f"points to {FIRST}"))
+        until("moved", lambda now: now.version == SECOND and has_alarm(now, f"points to {FIRST}"))
         spoil(own, FIRST)
         serve(store, own, 3, steward=FIRST)
-        until("an alarm", lambda one: f"order of {SECOND} serves on" in one.alarms.get("steward-order", ""))
-        assert found[-1].version == SECOND
+        until("an alarm", lambda now: f"order of {SECOND} serves on" in now.alarms.get("steward-order", ""))
+        assert published[-1].version == SECOND
         serve(store, own, 4, steward=SECOND)
-        until("no alarm", lambda one: one.version == SECOND and "steward-order" not in one.alarms)
+        until("no alarm", lambda now: now.version == SECOND and "steward-order" not in now.alarms)
         serve(store, own, 5)
-        until("taken back", lambda one: one.version is None and "steward-order" not in one.alarms)
+        until("taken back", lambda now: now.version is None and "steward-order" not in now.alarms)
         at.point("steward", SECOND, tags={})
-        until("not on record", lambda one: one.version is None and told(one, "names none"))
+        until("not on record", lambda now: now.version is None and has_alarm(now, "names none"))
         serve(store, own, 6, steward=SECOND)
-        until("again", lambda one: one.version == SECOND)
+        until("again", lambda now: now.version == SECOND)
         clock.now_s = FRESH_S + 1
-        until("too old", lambda one: one.version is None and "max_age" in one.alarms.get("steward-order", ""))
+        until("too old", lambda now: now.version is None and "max_age" in now.alarms.get("steward-order", ""))
 
     lines = list[str]()
     with operated(operate):
-        steward.run(settings, cache="xc1", log=lines.append, figures=found.append, now_s=clock)
+        steward.run(settings, cache="xc1", log=lines.append, figures=published.append, now_s=clock)
     assert not missed, "\n".join(lines[:6])
     assert sum("begins anew" in line for line in lines) == 5
 
@@ -179,11 +179,11 @@ def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_pa
     settings = site(tmp_path, own, "learned")
     cache = settings.cache("xc1")
     serve(Tables(settings.tables.root), own, 1, steward=SECOND)
-    found = Promoted(settings, cache, now_s=lambda: FRESH_S)
-    served = found.first()
-    assert served is not None and (served.version, found.fault) == (SECOND, None)
-    found = Promoted(settings, cache, now_s=lambda: FRESH_S + 1)
-    assert found.first() is None and found.fault is not None and "train, evaluate" in found.fault
+    order = Promoted(settings, cache, now_s=lambda: FRESH_S)
+    served = order.first()
+    assert served is not None and (served.version, order.fault) == (SECOND, None)
+    order = Promoted(settings, cache, now_s=lambda: FRESH_S + 1)
+    assert order.first() is None and order.fault is not None and "train, evaluate" in order.fault
     shutil.rmtree(settings.steward.copies("xc1"))
     spoil(own, SECOND)
     with pytest.raises(ModelError, match="not those that were trained"):
@@ -201,30 +201,30 @@ def test_a_copy_of_the_promoted_order_lets_a_steward_begin_whatever_mlflow_does(
     def begun(at: Settings) -> Promoted:
         return Promoted(at, settings.cache("xc1"), now_s=lambda: FRESH_S)
 
-    asked = begun(settings).first()
+    other = begun(settings).first()
     (copy,) = copies.iterdir()
     monkeypatch.setattr(promoted, "BEGINS_WITHIN_S", 3.0)
     monkeypatch.setattr(promoted, "LOOK_UP_EVERY_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         uri = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         hung = settings.model_copy(update={"mlflow": settings.mlflow.model_copy(update={"uri": uri})})
-        found = begun(hung)
-        served = found.first()
-        assert served is not None and asked is not None
-        assert (served.version, served.digest, found.fault) == (SECOND, copy.name, None)
-        np.testing.assert_array_equal(rates_of(served.order.models, ROWS), rates_of(asked.order.models, ROWS))
-        refresh_until(found, lambda: found.fault is not None)  # it asks MLflow at once
-        assert found.serves is served and "serves on" in str(found.fault)
+        order = begun(hung)
+        served = order.first()
+        assert served is not None and other is not None
+        assert (served.version, served.digest, order.fault) == (SECOND, copy.name, None)
+        np.testing.assert_array_equal(rates_of(served.order.models, ROWS), rates_of(other.order.models, ROWS))
+        refresh_until(order, lambda: order.fault is not None)  # it asks MLflow at once
+        assert order.serves is served and "serves on" in str(order.fault)
         serve(store, own, 2)  # taken back, while MLflow hangs
-        refresh_until(found, lambda: found.serves is None)
+        refresh_until(order, lambda: order.serves is None)
     serve(store, own, 3, steward=SECOND)
     trees = copy / "order" / "90m.lgb"
     before = trees.read_text()
     trees.write_text(before.replace("shrinkage=1", "shrinkage=2"))
     assert begun(settings).first() is not None and trees.read_text() == before  # mended from MLflow
     serve(store, own, 4)
-    found = begun(hung)
-    assert (found.first(), found.fault) == (None, None)
+    order = begun(hung)
+    assert (order.first(), order.fault) == (None, None)
 
 
 def test_a_full_disk_leaves_the_copy_as_it_was(
@@ -234,7 +234,7 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
     copies = tmp_path / "copies"
     shutil.copytree(files[0], files[1])
     (files[1] / "bundle.json").write_text((files[0] / "bundle.json").read_text() + " ")
-    first, second = (ModelVersion(f"cachecast-emea/{i}", bundle_digest(one)) for i, one in enumerate(files))
+    first, second = (ModelVersion(f"cachecast-emea/{i}", bundle_digest(path)) for i, path in enumerate(files))
     keep_files(files[0], copies, first)
     (copies / "note.txt").touch()
 
@@ -247,12 +247,12 @@ def test_a_full_disk_leaves_the_copy_as_it_was(
         full.setattr(shutil, "copytree", fails)
         with pytest.raises(OSError, match="No space"):
             keep_files(files[1], copies, second)
-    assert {one.name for one in copies.iterdir()} == {first.digest, "note.txt"}
+    assert {path.name for path in copies.iterdir()} == {first.digest, "note.txt"}
     assert kept_order(copies, second) is None
     served = kept_order(copies, first)
     assert served is not None and served.version == first.version
     keep_files(files[1], copies, second)
-    assert {one.name for one in copies.iterdir()} == {second.digest, "note.txt"}
+    assert {path.name for path in copies.iterdir()} == {second.digest, "note.txt"}
     assert kept_order(copies, second) is not None
     trees = copies / str(second.digest) / "order" / "90m.lgb"
     trees.unlink()
@@ -269,9 +269,9 @@ def test_a_copy_that_changes_after_its_check_is_not_followed(
     trees = copies / str(first.digest) / "order" / "90m.lgb"
 
     def checks(place: Path) -> str:
-        found = bundle_digest(place)
+        digest = bundle_digest(place)
         trees.write_text("tree")
-        return found
+        return digest
 
     monkeypatch.setattr(bundle_files, "bundle_digest", checks)
     served = kept_order(copies, first)
@@ -287,14 +287,14 @@ def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
     monkeypatch.setattr(promoted, "_LOADS_WITHIN_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, others = set(tmp_path.iterdir()), multiprocessing.active_children()
-    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
+    look_up = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
     (process,) = set(multiprocessing.active_children()) - set(others)
     os.kill(int(process.pid or 0), signal.SIGSTOP)
     (scratch,) = set(tmp_path.iterdir()) - before
     (scratch / "half").touch()
-    found.wait(0.5)
-    assert not found.is_done() and found.is_late(0.5)
-    found.end()
+    look_up.wait(0.5)
+    assert not look_up.is_done() and look_up.is_late(0.5)
+    look_up.end()
     assert set(tmp_path.iterdir()) == before
 
 
@@ -307,15 +307,15 @@ class OfLonger:
 
 def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, own)
-    found = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
-    found._answers, theirs = multiprocessing.Pipe(duplex=False)
+    look_up = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
+    look_up._answers, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(OfLonger())
-    found.wait(10.0)
-    assert found.is_done() and "restart the steward" in str(found.error)
+    look_up.wait(10.0)
+    assert look_up.is_done() and "restart the steward" in str(look_up.error)
 
 
 def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"), "s3fifo")
-    found = Promoted(settings, settings.cache("xc1"))
-    found.refresh()
-    assert (found.serves, found.fault) == (None, None)
+    order = Promoted(settings, settings.cache("xc1"))
+    order.refresh()
+    assert (order.serves, order.fault) == (None, None)

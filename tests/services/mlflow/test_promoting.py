@@ -54,13 +54,13 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
     assert "evaluate again" in decide(4).reasons[0]
     evaluate(store, SECOND, 43 * DAY, saving=300, champion=FIRST)
     assert (decide(5).champion, champion()) == (SECOND, SECOND)
-    told = last_decision(store, region="emea")
-    assert (told.action, told.model_version, told.evaluated_as_of) == (
+    decision = last_decision(store, region="emea")
+    assert (decision.action, decision.model_version, decision.evaluated_as_of) == (
         "promote",
         SECOND,
         as_of_label(43 * DAY),
     )
-    assert {one.against for one in told.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    assert {comparison.against for comparison in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
     tags = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).tags
     assert (tags["decision"], tags["evaluated_as_of"]) == ("promote", as_of_label(43 * DAY))
     check_rollback(store, local)
@@ -123,11 +123,11 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) 
         predicting()
     at.point("champion", SECOND, tags={})
     evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST)
-    found = promote.promote(settings_of(store, local), now_s=3)
-    assert (found.action, found.champion) == ("refuse", FIRST)  # not what the alias said
-    assert SECOND in found.reasons[0]
+    decision = promote.promote(settings_of(store, local), now_s=3)
+    assert (decision.action, decision.champion) == ("refuse", FIRST)  # not what the alias said
+    assert SECOND in decision.reasons[0]
     assert predicting() == FIRST
-    assert last_decision(store, region="emea").champion_digest == found.champion_digest
+    assert last_decision(store, region="emea").champion_digest == decision.champion_digest
 
 
 def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) 
     serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     registry(local).tag(FIRST, {"until": "2001-01-01T00:00:00Z"})  # of MLflow, so nobody believes it
-    found = promote.promote(settings_of(store, local), now_s=1)
-    assert (found.action, found.champion) == ("refuse", FIRST)
+    decision = promote.promote(settings_of(store, local), now_s=1)
+    assert (decision.action, decision.champion) == ("refuse", FIRST)
     registry(local).tag(FIRST, {"until": "2099-01-01T00:00:00Z"})
-    found = promote.promote(settings_of(store, local, max_age_s=20 * DAY), now_s=2)
-    assert (found.action, found.champion) == ("promote", SECOND)
-    assert "so it is no rival" in found.reasons[0]
+    decision = promote.promote(settings_of(store, local, max_age_s=20 * DAY), now_s=2)
+    assert (decision.action, decision.champion) == ("promote", SECOND)
+    assert "so it is no rival" in decision.reasons[0]
 
 
 WRITES = {
@@ -155,11 +155,11 @@ class Killed(BaseException):
 
 def state(settings: Settings, local: Mlflow) -> dict[str, Any]:
     client, at = mlflow.tracking.MlflowClient(local.uri), registry(local)
-    tags = {one: client.get_model_version(*one.split("/")).tags for one in (FIRST, SECOND)}
+    tags = {version: client.get_model_version(*version.split("/")).tags for version in (FIRST, SECOND)}
     last = decisions(Tables(settings.tables.root), region="emea")[-1]
     return {
         "aliases": [at.version_at("emea", alias) for alias in ("champion", "steward")],
-        "may": {one: [tags[one].get(tag) for tag in ("may_push", "may_evict")] for one in tags},
+        "may": {version: [tags[version].get(tag) for tag in ("may_push", "may_evict")] for version in tags},
         "decided": (last.champion, last.steward, last.champion_digest),
     }
 
@@ -236,11 +236,11 @@ def check_every_kill(
     but_last: bool = False,
 ) -> None:
     """`but_last`: a command that was killed after its last write has done all, and does more if repeated."""
-    wanted = ends(copied, command, killed_at=None)
+    expected = ends(copied, command, killed_at=None)
     last = 4 - but_last
-    assert wanted is not None and wanted["aliases"][0] == champion
+    assert expected is not None and expected["aliases"][0] == champion
     for moment in range(1, last + 1):
-        assert ends(copied, command, killed_at=moment) == wanted, f"killed at moment {moment}"
+        assert ends(copied, command, killed_at=moment) == expected, f"killed at moment {moment}"
     assert ends(copied, command, killed_at=5) is None
 
 

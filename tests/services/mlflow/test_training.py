@@ -67,7 +67,7 @@ def test_a_real_server_keeps_what_was_compared(
     assert parent.data.tags["order"].startswith("none: there is no table accesses")
     assert str(trained.no_order).startswith("there is no table accesses")
     assert " decision times, " in parent.data.tags["data"]
-    assert {one.dataset.name for one in parent.inputs.dataset_inputs} == {"features", "labels"}
+    assert {each.dataset.name for each in parent.inputs.dataset_inputs} == {"features", "labels"}
     assert run.data.tags["package_version"]
     serves = [row for row in trained.models if row.serves]
     figures = {
@@ -82,8 +82,8 @@ def test_a_real_server_keeps_what_was_compared(
         low, auc, high = (parent.data.metrics[f"auc{end}/{within}"] for end in ("_lower", "", "_upper"))
         assert low < auc < high
         assert parent.data.metrics[f"calibration_error_upper/{within}"] > 0
-    said = {"cycle": "1h", "span": "1d", "demand": "all", "region": "emea"}
-    assert said.items() <= parent.data.params.items()
+    parameters = {"cycle": "1h", "span": "1d", "demand": "all", "region": "emea"}
+    assert parameters.items() <= parent.data.params.items()
     assert parent.data.params["n_rows"] in parent.data.tags["data"]
     assert run.data.params["trees"] == "40"
     assert run.data.metrics["test_auc"] == pytest.approx(row.auc)
@@ -100,7 +100,7 @@ def test_a_version_explains_itself(server: Mlflow, tables: Tables, trained: Trai
     assert version.tags["may_push"] == version.tags["may_evict"] == "no: not evaluated yet"
     model = client.get_logged_model(version.tags["model_id"])
     assert model.source_run_id == version.run_id
-    assert {one.key for one in model.metrics} >= {"auc/1h", "calibration_error/3h"}
+    assert {metric.key for metric in model.metrics} >= {"auc/1h", "calibration_error/3h"}
     mlflow.set_tracking_uri(server.uri)
     mlflow.set_registry_uri(server.uri)  # another test may have worked elsewhere
     files = Path(mlflow.artifacts.download_artifacts(model.artifact_location, tracking_uri=server.uri))
@@ -182,7 +182,7 @@ def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: Tr
     assert answer.rows == 2 * 3 * N_FILES
     assert answer.model_version == trained.version
     assert predictions(tables, server, last, last - HOUR).snapshot == answer.snapshot
-    found = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
+    predicted = tables.read_arrow(PREDICTIONS, as_of=as_of_label(last)).to_pandas()
     rows = tables.read_arrow(SPEC.features_table, as_of=as_of_label(last))
     served = loaded(tables, server, "candidate")
     assert [model.within for model in served.bundle.models] == ["1h", "3h", "1d"]
@@ -190,7 +190,7 @@ def test_predictions_are_the_bundles(server: Mlflow, tables: Tables, trained: Tr
     expected = pa.Table.from_batches(served.predictions(batch)).to_pandas()
     key = ["did", "horizon_s"]
     for name in ("probability", "expected_accesses", "last_read_s", "size_bytes", "model_version"):
-        left, right = (side.sort_values(key)[name].to_numpy() for side in (found, expected))
+        left, right = (side.sort_values(key)[name].to_numpy() for side in (predicted, expected))
         np.testing.assert_array_equal(left, right, err_msg=name)
     check_without_this_package(server, served, rows.to_pandas())
 
@@ -224,10 +224,10 @@ def test_drift_is_told_where_the_features_have_moved(
     assert not early.alarms  # one moment soon after the training differs from its days by the hour
     (alarm,) = shifted.alarms
     assert "recency_s" in alarm
-    found = {row["column"]: row for row in own_tables.read_arrow(DRIFT, as_of=as_of_label(later)).to_pylist()}
-    assert {name for name, row in found.items() if row["drifted"]} >= {"recency_s"}
-    assert found["gap_0_s"]["psi"] < 0.25
-    assert "probability_1h" in found
+    drift = {row["column"]: row for row in own_tables.read_arrow(DRIFT, as_of=as_of_label(later)).to_pylist()}
+    assert {name for name, row in drift.items() if row["drifted"]} >= {"recency_s"}
+    assert drift["gap_0_s"]["psi"] < 0.25
+    assert "probability_1h" in drift
 
 
 @pytest.mark.service

@@ -91,20 +91,20 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     assert (nobody.candidate, nobody.champion) == (None, None)
     assert "nothing is recorded" in nobody.notes[0]
     serve(Tables(settings.tables.root), local, 1, champion=FIRST)
-    seen = candidates(settings, from_s=TRAIN_UNTIL_S - 1)
-    assert seen.champion is None
-    assert "has seen accesses until" in seen.notes[0]
+    rivals = candidates(settings, from_s=TRAIN_UNTIL_S - 1)
+    assert rivals.champion is None
+    assert "has seen accesses until" in rivals.notes[0]
     known = candidates(settings, from_s=TRAIN_UNTIL_S)
     assert known.champion is not None
     assert (known.candidate, known.champion.version) == (SECOND, FIRST)
 
-    found = walked(22)
+    compared = walked(22)
     finished = trained_run(local, SECOND)
-    evaluated = Evaluated("Evaluation", {"trees": 5}, [found], DAY, (TableRead("accesses", "c1"),), known)
+    evaluated = Evaluated("Evaluation", {"trees": 5}, [compared], DAY, (TableRead("accesses", "c1"),), known)
     record_days(settings, evaluated, last_day_s=22 * DAY)
     run_id = record_run(settings.mlflow, evaluated, write_table)
     assert trained_run(local, SECOND) == finished
-    check_run(local, run_id, found)
+    check_run(local, run_id, compared)
     store = Tables(settings.tables.root)
     rows = store.read_arrow(EVALUATIONS, as_of=as_of_label(23 * DAY), owner="emea").to_pylist()
     by_policy = {row["policy"]: row["scored_by"] for row in rows}
@@ -114,13 +114,13 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     check_trained_anew(store, local)
     decision = promote.promote(settings_of(store, local), now_s=0)
     assert decision.action == "refuse"
-    plans = [one for one in decision.comparisons if one.policy == CHALLENGER_PLAN]
-    assert {one.against for one in plans} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
-    order = [one for one in decision.comparisons if one.policy == STEWARD]
-    assert {one.against for one in order} == {LRU, S3FIFO}
-    assert decision.may_evict == all(one.won for one in order)
+    plans = [comparison for comparison in decision.comparisons if comparison.policy == CHALLENGER_PLAN]
+    assert {plan.against for plan in plans} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
+    order = [comparison for comparison in decision.comparisons if comparison.policy == STEWARD]
+    assert {comparison.against for comparison in order} == {LRU, S3FIFO}
+    assert decision.may_evict == all(comparison.won for comparison in order)
     assert decision.steward == (SECOND if decision.may_evict else None)
-    assert all(one.n_days == 22 for one in decision.comparisons)
+    assert all(comparison.n_days == 22 for comparison in decision.comparisons)
     card = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).description or ""
     assert card.index("## Evaluated") < card.index(run_id) < card.index("## Decided")
 
@@ -134,35 +134,35 @@ def check_trained_anew(store: Tables, at: Mlflow) -> None:
     keep_training(store, region="emea", until_s=evaluated.until_s, version=SECOND, digest=evaluated.digest)
 
 
-def check_run(at: Mlflow, run_id: str, found: Compared) -> None:
+def check_run(at: Mlflow, run_id: str, compared: Compared) -> None:
     """The run of an evaluation has its figures, days and table, and is linked to what it judged."""
     client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
     run = client.get_run(run_id)
-    figures, steward = run.data.metrics, found.comparison.rows[STEWARD].result
-    plans = found.comparison.rows[CHALLENGER_PLAN].result
+    figures, steward = run.data.metrics, compared.comparison.rows[STEWARD].result
+    plans = compared.comparison.rows[CHALLENGER_PLAN].result
     assert figures["wan_bytes/10pct"] == plans.wan_bytes
     assert figures["byte_gap_closed/10pct"] == 0
     assert figures["steward/wan_bytes/10pct"] == steward.wan_bytes
-    gap = gap_columns(found.gap(STEWARD))
+    gap = gap_columns(compared.gap(STEWARD))
     assert {name: figures[f"steward/{name}/10pct"] for name in gap} == gap
     days = client.get_metric_history(run_id, "wan_bytes_per_day/10pct")
-    assert [(one.step, one.value) for one in days] == list(enumerate(plans.daily.wan_bytes.tolist()))
+    assert [(point.step, point.value) for point in days] == list(enumerate(plans.daily.wan_bytes.tolist()))
     assert days[0].timestamp == DAY * 1000
-    assert [one.dataset.name for one in run.inputs.dataset_inputs] == ["accesses"]
+    assert [dataset_input.dataset.name for dataset_input in run.inputs.dataset_inputs] == ["accesses"]
     version = client.get_model_version(*SECOND.split("/"))
-    assert [one.model_id for one in run.inputs.model_inputs] == [version.tags["model_id"]]
+    assert [model_input.model_id for model_input in run.inputs.model_inputs] == [version.tags["model_id"]]
     assert (version.tags["wan_saved"], version.tags["evaluation_run"]) == (
         "0.0 % at 10 % of the bytes read",
         run_id,
     )
-    assert [one.path for one in client.list_artifacts(run_id)] == ["table.csv"]
+    assert [artifact.path for artifact in client.list_artifacts(run_id)] == ["table.csv"]
     nested = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
-    assert {one.data.params["policy"] for one in nested} == set(found.comparison.rows)
-    champion = next(one for one in nested if one.data.params["policy"] == CHAMPION_PLAN)
+    assert {run_nested.data.params["policy"] for run_nested in nested} == set(compared.comparison.rows)
+    champion = next(run_nested for run_nested in nested if run_nested.data.params["policy"] == CHAMPION_PLAN)
     first = client.get_model_version(*FIRST.split("/"))
-    assert [one.model_id for one in client.get_run(champion.info.run_id).inputs.model_inputs] == [
-        first.tags["model_id"]
-    ]
+    assert [
+        model_input.model_id for model_input in client.get_run(champion.info.run_id).inputs.model_inputs
+    ] == [first.tags["model_id"]]
 
 
 KEY = ("2026-03-01", "2026-03-01T00:00:00Z", "c")
@@ -175,8 +175,8 @@ def earning(local: Mlflow, tmp_path: Path) -> Settings:
         'region = { name = "emea" }\n[caches.c]\nname = "c"\nkind = "xcache"\nurl = "root://x:1"\n'
         'capacity = "1GB"\n'
     )
-    made = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
-    tables = Tables(made.tables.root)
+    loaded = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    tables = Tables(loaded.tables.root)
     item: dict[str, object] = {"did": "s:f", "action": "prefetch", "item_id": "i"}
     plan = {"name": "/f", "rank": 1, "value": 1.0, "cost_bytes": 7, "size_bytes": 7, "reason": "r"}
     until = {"expires_at": dt.datetime(2026, 3, 2, tzinfo=dt.UTC), "model_version": SECOND}
@@ -188,7 +188,7 @@ def earning(local: Mlflow, tmp_path: Path) -> Settings:
             dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 60, "learned", version, 90, 100, 1, 5
         )
         steward_days.keep(tables, run, cache="c", day=day)
-    return made.model_copy(update={"mlflow": local})
+    return loaded.model_copy(update={"mlflow": local})
 
 
 def test_outcomes_tell_a_version_what_it_earned_again_and_again(local: Mlflow, earning: Settings) -> None:

@@ -121,9 +121,9 @@ class Beside:
         self.steward.pin(self.pins)
 
     def end(self, file: int, now: int, is_read: bool) -> None:
-        for one in self.came:
-            if one[0] == file and one[3] is None:
-                one[3:] = now, is_read
+        for arrival in self.came:
+            if arrival[0] == file and arrival[3] is None:
+                arrival[3:] = now, is_read
 
     def plan_from(self, at: int, cycle: int, decide: Callable[[dict[str, Any]], Wishes]) -> None:
         """Plans at a boundary and each `cycle` later."""

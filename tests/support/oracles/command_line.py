@@ -10,7 +10,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
     for name in main.COMMANDS:
         command = main.load(name)
         if hasattr(command, "commands"):
-            yield from ((f"{name} {sub}", one) for sub, one in command.commands.items())
+            yield from ((f"{name} {sub}", of_group) for sub, of_group in command.commands.items())
         else:
             yield name, command
 

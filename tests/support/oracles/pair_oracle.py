@@ -42,9 +42,9 @@ class Pair:
         del self.used_at[file]
         self.pins.discard(file)
         self.first_to_go = [f for f in self.first_to_go if f != file]
-        for one in self.came:
-            if one["file"] == file and one["end"] is None:
-                one.update(end=now, read=False)
+        for arrival in self.came:
+            if arrival["file"] == file and arrival["end"] is None:
+                arrival.update(end=now, read=False)
 
     def enter(self, file: int, now: int) -> bool:
         if self.sizes[file] > self.capacity:
@@ -63,9 +63,9 @@ class Pair:
 
     def read(self, file: int, now: int) -> None:
         hit = file in self.used_at
-        for one in self.came:
-            if one["file"] == file and one["end"] is None:
-                one.update(end=now, read=True)
+        for arrival in self.came:
+            if arrival["file"] == file and arrival["end"] is None:
+                arrival.update(end=now, read=True)
         if hit or self.enter(file, now):
             self.tick(file)
         again = 0 if hit or file not in self.evicted_by_plan else self.sizes[file]
@@ -108,9 +108,9 @@ class Pair:
 
     def result(self, count_from_s: int) -> dict[str, int]:
         rows = [row for row in self.rows if row[0] >= count_from_s]
-        came = [one for one in self.came if one["end"] is None or one["end"] >= count_from_s]
+        came = [each for each in self.came if each["end"] is None or each["end"] >= count_from_s]
         fetched, read = (
-            sum(self.sizes[one["file"]] for one in came if one["read"] or not only) for only in (0, 1)
+            sum(self.sizes[each["file"]] for each in came if each["read"] or not only) for only in (0, 1)
         )
         return {
             "requests": len(rows),

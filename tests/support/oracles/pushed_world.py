@@ -39,12 +39,12 @@ class Recording:
     def actions(self, state: CacheState) -> Actions:
         last_s = np.minimum(state.last_access_s, state.as_of_s)
         self.inventories.append(CacheContents(state.as_of_s, state.item, state.bytes_on_disk, last_s))
-        asked, here = self.planner.actions(state), set(state.item.tolist())
+        actions, here = self.planner.actions(state), set(state.item.tolist())
         for action in Action:
-            for item in getattr(asked, action.value).tolist():
+            for item in getattr(actions, action.value).tolist():
                 if (item in here) != (action is Action.PREFETCH) or action is Action.UNPIN:
                     self.rows.append((state.as_of_s, item, action.code))
-        return asked
+        return actions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,10 @@ AT_ONCE: dict[str, Any] = {"retry_after_s": 0.0, "evict_guard_s": 0}
 
 def item_of(item_id: str, cache: str, name: str, action: str, *, as_of_s: int, **more: Any) -> Item:
     """An item for a day that needs no model; `more`: other values than rank 1 and no bytes."""
-    found = Item(
+    default = Item(
         item_id, cache, as_of_s, f"t:{name}", name, Action(action), 1, 0, 0, as_of_s + 86400, basis="known"
     )
-    return dataclasses.replace(found, **more)
+    return dataclasses.replace(default, **more)
 
 
 def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | None = None) -> Item:

@@ -20,25 +20,25 @@ def rucio_server(reply: Mapping[str, Any], name: str) -> str:
 
 def held(layout: Layout) -> dict[str, int]:
     """Units of the hash space by server."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     starts = [0, *(part.upper for part in layout.ranges)]
     for start, (owner, upper) in zip(starts, layout.ranges, strict=False):
-        found[owner] = found.get(owner, 0) + upper - start
-    return found
+        widths[owner] = widths.get(owner, 0) + upper - start
+    return widths
 
 
 def moved(before: Layout, after: Layout) -> int:
     """Units of the hash space whose server changed, stretch by stretch between two edges."""
     cuts = sorted({0, *(part.upper for part in (*before.ranges, *after.ranges))})
     stretches = zip(itertools.pairwise(cuts), _owners(before, cuts), _owners(after, cuts), strict=True)
-    return sum(end - at for (at, end), one, other in stretches if one != other)
+    return sum(end - at for (at, end), before, after in stretches if before != after)
 
 
 def _owners(layout: Layout, cuts: list[int]) -> list[str]:
     parts = iter(layout.ranges)
-    part, found = next(parts), []
+    part, owners = next(parts), []
     for at in cuts[:-1]:
         while part.upper <= at:
             part = next(parts)
-        found.append(part.owner)
-    return found
+        owners.append(part.owner)
+    return owners

@@ -66,19 +66,19 @@ def features_of(worlds: Any, as_of_s: int) -> dict[str, dict[str, Any]]:
     }
     in_use = {name for name, at in last_s.items() if at >= as_of_s - spec.active_dataset_s}
     alive = {name for name, at in last_s.items() if at >= as_of_s - spec.history_s}
-    chosen, rank = [], {}
+    dids, rank = [], {}
     for did, name in sorted(of_file.items(), key=lambda pair: pair[0].encode()):
         last = max(r.at_s for r in lives[name] if r.file == did)
         if name in alive and (last >= as_of_s - spec.candidate_s or name in in_use):
-            chosen.append(did)
+            dids.append(did)
     for name in in_use:
         waiting = [did for did in listed if home.get(did) == name and did not in of_file]
         for place, did in enumerate(sorted(waiting, key=str.encode)):
             rank[did] = place
             if place < spec.unread_per_dataset:
-                chosen.append(did)
+                dids.append(did)
     at = _At(spec, as_of_s, every, files, home, listed, rank)
-    return {did: at.row(did, counted[home[did]]) for did in chosen}
+    return {did: at.row(did, counted[home[did]]) for did in dids}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,14 +97,14 @@ class _At:
         """The row of a file; `counted`: reads of its dataset."""
         size, created = self.fact("size", did), self.fact("created", did)
         dids = sorted({did, *(r.file for r in counted)})
-        numbers = {one: k for k, one in enumerate(dids)}
+        numbers = {did: k for k, did in enumerate(dids)}
         kind, name = self.home[did]
         known = Known(
             dataset=[0] * len(dids),
             tier=[-1] * len(dids),
             size=[-1 if size is None else size] * len(dids),
-            rank=[self.rank.get(one, -1) for one in dids],
-            n_files=[sum(self.home.get(one) == (kind, name) for one in self.listed)],
+            rank=[self.rank.get(did, -1) for did in dids],
+            n_files=[sum(self.home.get(did) == (kind, name) for did in self.listed)],
             history_s=self.spec.history_s,
         )
         reads = [dataclasses.replace(r, file=numbers[r.file]) for r in counted]
@@ -126,23 +126,23 @@ class _At:
         if name != "created":
             own = [r for r in self.every if r.did == did]
             stated += [(usable_s(r, cycle_s), 1 + k, getattr(r, name)) for k, r in enumerate(own)]
-        known = [one for one in stated if one[2] is not None and (name != "size" or one[2] > 0)]
+        known = [value for value in stated if value[2] is not None and (name != "size" or value[2] > 0)]
         if name == "size":
-            known = [one for one in known if one[0] <= self.as_of_s]
-            known = [one for one in known if one[1] == 0] or known
+            known = [value for value in known if value[0] <= self.as_of_s]
+            known = [value for value in known if value[1] == 0] or known
         first = min(known, default=None)
         return first[2] if first is not None and first[0] <= self.as_of_s else None
 
 
 def _counted(reads: Sequence[Any], home: dict[str, tuple[str, str]], spec: Any) -> dict[Any, list[Any]]:
     """The reads of each dataset, with names for files."""
-    found: dict[Any, list[Any]] = {}
+    by_dataset: dict[Any, list[Any]] = {}
     for r in reads:
         read = stream_oracle.Read(
             r.at / US, r.did, reader_of(r), float(r.n), float(usable_s(r, spec.cycle_s))
         )
-        found.setdefault(home[r.did], []).append(read)
-    return found
+        by_dataset.setdefault(home[r.did], []).append(read)
+    return by_dataset
 
 
 def _homes(every: Sequence[Any], files: dict[str, Any], cycle_s: int) -> dict[str, tuple[str, str]]:

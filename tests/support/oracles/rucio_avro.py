@@ -42,9 +42,9 @@ def write_part(
     fields = [{"name": n, "type": ["null", kind], "default": None} for n, kind in types.items()]
     schema = fastavro.parse_schema({"type": "record", "name": "QueryResult", "fields": fields})
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = [{n: _value(types[n], row.get(n)) for n in columns} for row in rows]
+    records = [{n: _value(types[n], row.get(n)) for n in columns} for row in rows]
     with path.open("wb") as file:
-        fastavro.writer(file, schema, told, codec=codec)
+        fastavro.writer(file, schema, records, codec=codec)
 
 
 def _value(kind: str, value: Any) -> Any:

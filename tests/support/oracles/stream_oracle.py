@@ -76,17 +76,17 @@ def life_of(reads: Sequence[Read], history_s: float) -> list[Read]:
 def passes_of(reads: Sequence[Read], position: dict[Any, float]) -> tuple[list[Pass], list[Pass]]:
     """All passes of a dataset in the order of counting, and the four that are kept, newest first."""
     begun: list[Pass] = []
-    kept: list[Pass] = []
+    passes: list[Pass] = []
     readers_of: dict[Any, list[int]] = {}
     for read in reads:
-        current = next((p for p in kept if p.has(read)), None)
+        current = next((p for p in passes if p.has(read)), None)
         if current is None:
             gap_s = abs(read.at_s - max(p.start_s for p in begun)) if begun else NAN
-            if len(kept) == 4:
-                kept.remove(min(kept, key=lambda p: (p.last_s, p.serial)))
+            if len(passes) == 4:
+                passes.remove(min(passes, key=lambda p: (p.last_s, p.serial)))
             current = Pass(read.reader, len(begun), read.at_s, gap_s, read.at_s)
             begun.append(current)
-            kept.insert(0, current)
+            passes.insert(0, current)
         current.last_s = max(current.last_s, read.at_s)
         current.front = max(current.front, position[read.file])
         serials = readers_of.setdefault(read.file, [])
@@ -96,7 +96,7 @@ def passes_of(reads: Sequence[Read], position: dict[Any, float]) -> tuple[list[P
             del serials[4:]
     for p in begun:
         p.remembered = [file for file, serials in readers_of.items() if p.serial in serials]
-    return begun, kept
+    return begun, passes
 
 
 def gaps_of(reads: Sequence[Read]) -> dict[Any, list[float]]:
@@ -133,8 +133,8 @@ def row(reads: Sequence[Read], file: int, now_s: float, known: Known) -> dict[st
     n_files = max(1, len(position), known.n_files[dataset])
     unread = len(position) + known.rank[file] if known.rank[file] >= 0 else NAN
     place = position.get(file, unread)
-    begun, kept = passes_of(life, position)
-    in_progress = [p for p in kept if now_s - p.last_s <= p.pause_s]
+    begun, passes = passes_of(life, position)
+    in_progress = [p for p in passes if now_s - p.last_s <= p.pause_s]
     dues = {p.serial: _due(p, place, now_s) for p in in_progress if file not in p.remembered}
     return (
         {
@@ -148,7 +148,7 @@ def row(reads: Sequence[Read], file: int, now_s: float, known: Known) -> dict[st
         | _of_file(own, gaps_of(life).get(file, []), now_s)
         | _of_dataset(life, begun, n_files, now_s)
         | _progress(in_progress, dues, n_files, now_s)
-        | _last_three(kept, file, dues, n_files, now_s)
+        | _last_three(passes, file, dues, n_files, now_s)
     )
 
 
@@ -158,20 +158,20 @@ def _decayed(reads: Sequence[Read], now_s: float, hours: float) -> float:
 
 def _of_file(own: Sequence[Read], gaps: list[float], now_s: float) -> dict[str, float]:
     times = [r.at_s for r in own]
-    found = {
+    columns = {
         "n_reads": sum(r.n for r in own),
         "since_first_s": now_s - min(times, default=NAN),
         "recency_s": now_s - max(times, default=NAN),
     }
     last = gaps[::-1]
-    found |= {f"gap_{k}_s": last[k] if k < len(last) else NAN for k in range(3)}
-    return found | {f"decayed_{hours}h": _decayed(own, now_s, hours) for hours in (2, 12, 48, 192)}
+    columns |= {f"gap_{k}_s": last[k] if k < len(last) else NAN for k in range(3)}
+    return columns | {f"decayed_{hours}h": _decayed(own, now_s, hours) for hours in (2, 12, 48, 192)}
 
 
 def _of_dataset(life: Sequence[Read], begun: Sequence[Pass], n_files: int, now_s: float) -> dict[str, float]:
     starts = [p.start_s for p in begun]
     since_first_s = now_s - min(starts, default=NAN)
-    found = {
+    columns = {
         "dataset_recency_s": now_s - max((r.at_s for r in life), default=NAN),
         "dataset_n_files": n_files,
         "dataset_reads_per_file": sum(r.n for r in life) / n_files,
@@ -181,10 +181,10 @@ def _of_dataset(life: Sequence[Read], begun: Sequence[Pass], n_files: int, now_s
         "dataset_passes_per_day": len(starts) / (since_first_s + 86400) * 86400,
     }
     for hours in (2, 12, 48, 192):
-        found[f"dataset_decayed_{hours}h"] = _decayed(life, now_s, hours) / n_files
+        columns[f"dataset_decayed_{hours}h"] = _decayed(life, now_s, hours) / n_files
     for hours in (24, 96, 384):
-        found[f"dataset_passes_{hours}h"] = sum(2 ** (-(now_s - at) / (hours * HOUR)) for at in starts)
-    return found
+        columns[f"dataset_passes_{hours}h"] = sum(2 ** (-(now_s - at) / (hours * HOUR)) for at in starts)
+    return columns
 
 
 def _progress(
@@ -203,12 +203,12 @@ def _progress(
 
 
 def _last_three(
-    kept: list[Pass], file: int, dues: dict[Any, float], n_files: int, now_s: float
+    passes: list[Pass], file: int, dues: dict[Any, float], n_files: int, now_s: float
 ) -> dict[str, float]:
-    found: dict[str, float] = {}
+    columns: dict[str, float] = {}
     for k in range(3):
-        p = kept[k] if k < len(kept) else None
-        found |= {
+        p = passes[k] if k < len(passes) else None
+        columns |= {
             f"pass_{k}_age_s": NAN if p is None else now_s - p.start_s,
             f"pass_{k}_share": NAN if p is None else p.n_read / n_files,
             f"pass_{k}_silence_s": NAN if p is None else now_s - p.last_s,
@@ -216,7 +216,7 @@ def _last_three(
             f"pass_{k}_gap_s": NAN if p is None else p.gap_s,
             f"pass_{k}_front_due_s": NAN if p is None else dues.get(p.serial, NAN),
         }
-    return found
+    return columns
 
 
 def _due(p: Pass, position: float, now_s: float) -> float:

@@ -93,16 +93,16 @@ class Parsers:
         captures = [path.read_bytes() for path in sorted(self._data.glob("gstream*.txt"))]
         packets = list(_packets(self._data / "osdf_fstream_packets.jsonl.gz"))
         datagrams = [_datagram_of(line) for line in packets]
-        told = json.dumps([_JOB, _JOB | {"files": ["/f"], "dataset": ""}]).encode()
+        jobs = json.dumps([_JOB, _JOB | {"files": ["/f"], "dataset": ""}]).encode()
         lines = b"\n".join(json.dumps(_JOB).encode() for _ in range(2))
         return {
             "cinfo": Target(_cinfo, tuple(cinfos)),
-            "cinfo_sealed": Target(_cinfo_sealed, tuple(one[4:] for one in cinfos)),
+            "cinfo_sealed": Target(_cinfo_sealed, tuple(packed[4:] for packed in cinfos)),
             "gstream_capture": Target(self._gstream, tuple(captures)),
             "gstream_datagram": Target(self._datagram, tuple(itertools.chain(*map(_datagrams, captures)))),
             "fstream_datagram": Target(_fstream, tuple(datagrams)),
             "fstream_lines": Target(self._fstream_lines, (*packets, gzip.compress(packets[0], mtime=0))),
-            "queue_json": Target(self._queue("json"), (told, lines, b'{"jobs": []}')),
+            "queue_json": Target(self._queue("json"), (jobs, lines, b'{"jobs": []}')),
             "queue_csv": Target(self._queue("csv"), (_CSV_QUEUE,)),
             "settings_toml": Target(self._settings, (_SITE,)),
             "fleet_toml": Target(self._fleet, (b'[[caches]]\nname = "a"\ncapacity = "1TB"\ncount = 2\n',)),
@@ -139,9 +139,9 @@ class Parsers:
     def _fstream_lines(self, content: bytes) -> tuple[int, int]:
         reader = FstreamReader()
         suffix = "jsonl.gz" if content.startswith(b"\x1f\x8b") else "jsonl"
-        found = (*reader.read(self._file(suffix, content)), *reader.unfinished())
-        faults = [one for one in found if isinstance(one, Fault)]
-        accesses = [one for one in found if isinstance(one, Access)]
+        items = (*reader.read(self._file(suffix, content)), *reader.unfinished())
+        faults = [item for item in items if isinstance(item, Fault)]
+        accesses = [item for item in items if isinstance(item, Access)]
         for fault in faults:
             _is_text(fault.reason, fault.sample)
         for access in accesses:
@@ -152,10 +152,10 @@ class Parsers:
     def _queue(self, suffix: str) -> Parse:
         def parse(content: bytes) -> int:
             raw = read_answer(str(self._file(suffix, content)), token="", timeout_s=1)
-            found = check_entries(raw, as_of_s=NOW_S, stale_s=86400)
-            pa.Table.from_pylist(list(found.rows.values()), arrow_schema(QUEUE))
-            _is_text(*found.refused, *found.samples.values())
-            return len(found.rows)
+            checked = check_entries(raw, as_of_s=NOW_S, stale_s=86400)
+            pa.Table.from_pylist(list(checked.rows.values()), arrow_schema(QUEUE))
+            _is_text(*checked.refused, *checked.samples.values())
+            return len(checked.rows)
 
         return parse
 
@@ -237,8 +237,8 @@ def _crc(content: bytes) -> bytes:
 
 def _fstream(content: bytes) -> tuple[int, int]:
     packet = decode(content)
-    _is_text(*(one.lfn for one in packet.opened))
-    pa.array([number for one in (*packet.opened, *packet.closed) for number in one[:2]], pa.int64())
+    _is_text(*(opened.lfn for opened in packet.opened))
+    pa.array([number for event in (*packet.opened, *packet.closed) for number in event[:2]], pa.int64())
     return len(packet.opened), len(packet.closed)
 
 

@@ -104,12 +104,12 @@ class Brute:
                 order.append((record.session[0], 2, record.session[1], file))
             else:
                 order.append((*record.use, file))
-        seen = freed = 0
+        examined = freed = 0
         for stamp, *_, file in sorted(order):
-            if stamp >= oldest and (freed >= need or seen >= 2 * need):
+            if stamp >= oldest and (freed >= need or examined >= 2 * need):
                 break
             record = self.files[file]
-            seen += record.held
+            examined += record.held
             if record.is_open(now) or record.asked >= now - self.config.purge_interval_s:
                 continue
             freed += record.held
@@ -117,12 +117,12 @@ class Brute:
                 self.age = now - stamp
             self.remove(file)
 
-    def access(self, file: int, now: int, close: int, index: int, asked: int) -> tuple[int, ...]:
+    def access(self, file: int, now: int, close: int, index: int, asked_bytes: int) -> tuple[int, ...]:
         """(asked, hit, bytes from disk, fetched, refetched, bypassed, bytes from the SSD)"""
         block = self.config.block_bytes
         want = self.size[file]
         if block:
-            want = min(want, -(-asked // block) * block)
+            want = min(want, -(-asked_bytes // block) * block)
         again, record = file in self.away, self.files.get(file)
         self.away.discard(file)
         self.closes.setdefault(file, []).append(close)
@@ -130,21 +130,21 @@ class Brute:
         if file in self.fresh:
             self.fresh.remove(file)
             self.read += have
-        served = min(asked, have)
+        served = min(asked_bytes, have)
         fast = served if file in self.ssd else 0
         fits = self.used + want - have <= self.config.capacity_bytes and file not in self.refused
         fetched, hit, bypassed = want - have, False, 0
         if record and want <= have:
             fetched, hit = 0, True
         elif not fits:
-            fetched = bypassed = asked - served
+            fetched = bypassed = asked_bytes - served
         if record or fits:
             self.use(file, now, close, index)
         if not hit and fits:
             self.hold(file, fetched)
         if file in self.files:
             self.promote(file)
-        return asked, hit, served, fetched, fetched * again, bypassed, fast
+        return asked_bytes, hit, served, fetched, fetched * again, bypassed, fast
 
     def promote(self, file: int) -> None:
         if file in self.ssd:
@@ -258,7 +258,7 @@ def brute_simulate(
     closes = (trace.time_s if trace.close_s is None else trace.close_s).tolist()
     sizes = trace.size_bytes[trace.item]
     read_bytes = sizes if config.block_bytes is None or trace.read_bytes is None else trace.read_bytes
-    asked = read_bytes.tolist()
+    asked_bytes = read_bytes.tolist()
     disk, counting, rows, fetched = Brute(trace, config, elsewhere), False, [], 0
     fill: dict[int, list[int]] = {}
     moments = {"cycle_s": cycle_s, "plan_from_s": plan_from_s, "count_from_s": count_from_s}
@@ -275,7 +275,7 @@ def brute_simulate(
         elif kind == BOUNDARY and planner is not None:
             fetched += disk.act(planner.actions(disk.state(now, cycle_s)), now)
         elif kind == ACCESS:
-            row = disk.access(int(trace.item[i]), now, closes[i], i, asked[i])
+            row = disk.access(int(trace.item[i]), now, closes[i], i, asked_bytes[i])
             if counting:
                 rows.append(row)
                 fill.setdefault(now // 3600 * 3600, []).append(disk.used)

@@ -42,33 +42,33 @@ class Airflow:
 
     def runs(self, dag: str) -> list[dict[str, Any]]:
         """The runs of a DAG, in the order in which they were made."""
-        found: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns?order_by=id")["dag_runs"]
-        return found
+        runs: list[dict[str, Any]] = self.call("GET", f"dags/{dag}/dagRuns?order_by=id")["dag_runs"]
+        return runs
 
     def tasks(self, dag: str, run: str) -> dict[tuple[str, int], dict[str, Any]]:
         """The task instances of a run, by task and map index."""
-        found = self.call("GET", f"dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
-        return {(task["task_id"], task["map_index"]): task for task in found}
+        tasks = self.call("GET", f"dags/{dag}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {(task["task_id"], task["map_index"]): task for task in tasks}
 
     def state(self, dag: str, run: str) -> str:
         """The state of a run."""
-        told: str = self.call("GET", f"dags/{dag}/dagRuns/{run}")["state"]
-        return told
+        state: str = self.call("GET", f"dags/{dag}/dagRuns/{run}")["state"]
+        return state
 
     def ended(self, dag: str, run: str, *, within_s: float) -> str:
         """The state of a run that has ended."""
         deadline = time.monotonic() + within_s
         while (state := self.state(dag, run)) not in DONE:
-            told = {task: one["state"] for task, one in self.tasks(dag, run).items()}
-            assert time.monotonic() < deadline, f"{dag} {run} is {state} after {within_s:.0f} s: {told}"
+            states = {task: row["state"] for task, row in self.tasks(dag, run).items()}
+            assert time.monotonic() < deadline, f"{dag} {run} is {state} after {within_s:.0f} s: {states}"
             time.sleep(0.5)
         return state
 
     def partition(self, dag: str, key: str, *, within_s: float) -> str:
         """The newest run of a DAG for a partition, once there is one."""
         deadline = time.monotonic() + within_s
-        while not (found := [run for run in self.runs(dag) if run["partition_key"] == key]):
+        while not (runs_of_key := [run for run in self.runs(dag) if run["partition_key"] == key]):
             assert time.monotonic() < deadline, f"no run of {dag} for {key} in {within_s:.0f} s"
             time.sleep(0.5)
-        name: str = found[-1]["dag_run_id"]
+        name: str = runs_of_key[-1]["dag_run_id"]
         return name

@@ -12,22 +12,22 @@ from jobs.local_site.local.process import running_processes
 
 def running(words: str) -> list[int]:
     """Processes of Python whose command line holds `words`."""
-    found = []
+    pids = []
     for pid in running_processes():
         with contextlib.suppress(OSError):
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if words in line and "python" in line.split(" ")[0]:
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def awaited(words: str, *, within_s: float) -> int:
     """The first process whose command line holds `words`, as soon as there is one."""
     deadline = time.monotonic() + within_s
-    while not (found := running(words)):
+    while not (pids := running(words)):
         assert time.monotonic() < deadline, f"no process of {words!r} within {within_s:.0f} s"
         time.sleep(0.02)
-    return found[0]
+    return pids[0]
 
 
 def killed(words: str, *, within_s: float, after_s: float = 0.0) -> int:

@@ -30,8 +30,8 @@ class NoServer(Exception):
 def needed(what: str, server: AbstractContextManager[Given]) -> Iterator[Given]:
     """For a fixture: what `server` gives. Its tests fail, saying that they need `what`, if it cannot run."""
     try:
-        with server as given:
-            yield given
+        with server as started:
+            yield started
     except NoServer as error:
         pytest.fail(f"these tests need {what}: {error}")
 

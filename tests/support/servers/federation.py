@@ -127,10 +127,10 @@ def running(folder: Path, names: tuple[str, ...]) -> Iterator[Federation]:
     """A running federation of nodes called `names`. Raises ServiceError."""
     if (fault := xrootd.available()) is not None:
         raise ServiceError(fault)
-    found = Federation(folder)
+    site = Federation(folder)
     with contextlib.ExitStack() as stack:
-        parts: list[Daemon | Node] = [found.origin, found.redirector, *map(found.add, names)]
+        parts: list[Daemon | Node] = [site.origin, site.redirector, *map(site.add, names)]
         for part in parts:
             stack.callback(part.stop)
             part.start()
-        yield found
+        yield site

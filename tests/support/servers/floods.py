@@ -33,9 +33,9 @@ def ranges_s(address: Address, *, patience_s: float = 10.0) -> float:
     began_s = time.monotonic()
     with socket.create_connection(address, timeout=patience_s) as connection:
         connection.sendall(_RANGES)
-        told = b"".join(iter(lambda: connection.recv(65536), b""))
-    if not told.startswith(b"HTTP/1.1 200 "):
-        raise ConnectionError(f"/serverRanges answers {told[:40]!r}")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise ConnectionError(f"/serverRanges answers {answer[:40]!r}")
     return time.monotonic() - began_s
 
 
@@ -117,8 +117,8 @@ def _push(selector: selectors.BaseSelector, key: selectors.SelectorKey, events: 
             raise ConnectionError
         if events & selectors.EVENT_WRITE:
             rest = key.data[connection.send(key.data) :]
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if rest else 0)
-            selector.modify(connection, wanted, rest)
+            next_events = selectors.EVENT_READ | (selectors.EVENT_WRITE if rest else 0)
+            selector.modify(connection, next_events, rest)
     except BlockingIOError:
         return
     except OSError:

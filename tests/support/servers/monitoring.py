@@ -75,11 +75,11 @@ class Sender:
     def heard(captures: Path) -> Sender:
         """The server that captures name last, as everybody can read who reads them."""
         deadline = time.monotonic() + _HEARD_WITHIN_S
-        while not (found := _sources(captures)):
+        while not (sources := _sources(captures)):
             assert time.monotonic() < deadline, "the server reports nothing"
             time.sleep(0.2)
-        host, inst, port, stod, sid = found[-1].key
-        return Sender(host, int(port), inst, found[-1].site, stod, sid, found[-1].pseq)
+        host, inst, port, stod, sid = sources[-1].key
+        return Sender(host, int(port), inst, sources[-1].site, stod, sid, sources[-1].pseq)
 
     def gstream(self, *records: dict[str, Any], ahead: int = 1) -> bytes:
         """A g-stream datagram of `records`, `ahead` of the last one that was heard."""

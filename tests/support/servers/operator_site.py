@@ -58,7 +58,7 @@ def configured(folder: Path) -> Settings:
 
 def figures(now_s: float, **changes: Any) -> StewardFigures:
     """What the steward of xc1 reports."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **{"cache": "xc1", "at_s": now_s - 20, "started_s": now_s - 7200, "following": "s3fifo"},
         **{"used_bytes": 92 * GB, "target_bytes": 93 * GB, "high_bytes": 95 * GB, "inflow_bytes": GB},
         **{"first_files": 4, "first_bytes": 4 * GB, "server": "v6.2.1"},
@@ -73,7 +73,7 @@ def figures(now_s: float, **changes: Any) -> StewardFigures:
         "version_since_s": now_s - 3600,
         "newest": (Eviction(now_s - 90, lfn(3), GB, "a plan evicts it"),),
     }
-    return StewardFigures(**(told | changes))
+    return StewardFigures(**(fields | changes))
 
 
 def planted(folder: Path, *, now_s: int) -> Settings:
@@ -99,11 +99,11 @@ def planted(folder: Path, *, now_s: int) -> Settings:
     tables.replace_rows(PROMOTIONS, [promoted], (day, at, region))
     tables.replace_rows(DRIFT, [row(DRIFT, column="size", drifted=True)], (day, at, region))
     for ago_s, hit, missed in ((3600, 6 * GB, 2 * GB), (3 * 86400, 0, 4 * GB)):
-        told = {"bytes_hit": hit, "bytes_missed": missed, "n_reads": 1, "source": "xcache_gstream"}
-        told |= {"cache": "xc1", "accessed_at": dt.datetime.fromtimestamp(now_s - ago_s, dt.UTC)}
-        told |= {"read_bytes": hit + missed}
+        fields = {"bytes_hit": hit, "bytes_missed": missed, "n_reads": 1, "source": "xcache_gstream"}
+        fields |= {"cache": "xc1", "accessed_at": dt.datetime.fromtimestamp(now_s - ago_s, dt.UTC)}
+        fields |= {"read_bytes": hit + missed}
         key = (day_label(now_s - ago_s),)
-        tables.replace_rows(ACCESSES, [row(ACCESSES, event_id=str(ago_s), **told)], key)
+        tables.replace_rows(ACCESSES, [row(ACCESSES, event_id=str(ago_s), **fields)], key)
     saved = {"wan_bytes": 10 * GB, "lru_wan_bytes": 13 * GB, "saved_wan_bytes": 3 * GB, "orders": "s3fifo"}
     tables.replace_rows(STEWARD_DAYS, [row(STEWARD_DAYS, model_version=None, **saved)], (day, "xc1"))
     settings.steward.state.mkdir(exist_ok=True)

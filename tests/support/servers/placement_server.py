@@ -50,7 +50,7 @@ def refresh(database: Path | str, capacities: Mapping[str, Mapping[str, int]] = 
 
     `capacities`: of planned caches by site and name; of other sites heartbeats alone count.
     """
-    rows = [one + [NOBODY] * (5 - len(one)) for one in PLACED.values()]
+    rows = [sites + [NOBODY] * (5 - len(sites)) for sites in PLACED.values()]
     snapshot = snapshot_of(
         as_of=PLACED_AT,
         sites=["EDGE", "FAR", "DEAD"],
@@ -121,8 +121,8 @@ def serving(
         yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more, env)
 
 
-def _served(words: list[str], given: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
-    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in given.items()} | dict(more)
+def _served(words: list[str], named: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
+    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(more)
     process = subprocess.Popen(
         [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
         env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
@@ -133,10 +133,10 @@ def _served(words: list[str], given: Mapping[str, str], more: Mapping[str, str])
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
-        found = re.search(r"(https?://[^ ,]+)", line)
-        assert found, line + process.stderr.read()
-        _wait(found[1])
-        yield PlacementServer(found[1], process)
+        address = re.search(r"(https?://[^ ,]+)", line)
+        assert address, line + process.stderr.read()
+        _wait(address[1])
+        yield PlacementServer(address[1], process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=90)
@@ -153,9 +153,9 @@ def threaded(
 ) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""
     conf = database.parent / "conf"
-    given = configured(conf, caches)
+    options = configured(conf, caches)
     settings = Settings.load(conf, env={"CACHECAST_SERVE__TOKEN": OPERATOR})
-    serve = settings.serve.model_copy(update={"database": str(database), "sync": 1} | given | more)
+    serve = settings.serve.model_copy(update={"database": str(database), "sync": 1} | options | more)
     server = built(serve, settings.caches.values(), operator, job_read_rate_bytes_s=2.4e6, now_s=now_s)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

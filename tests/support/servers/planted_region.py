@@ -168,7 +168,7 @@ def bundle_of(at: Mlflow, version: str) -> Path:
 
 def loaded(store: Tables, at: Mlflow, *aliases: str) -> RegionModels:
     """The region's models at the first of `aliases`, by the records of `store`."""
-    digests = {version: one.digest for version, one in trained_versions(store, region="emea").items()}
+    digests = {version: trained.digest for version, trained in trained_versions(store, region="emea").items()}
     champion = promoted_models(store, region="emea").get("champion")
     return registry(at).load("emea", aliases, champion=champion, digests=digests)
 

@@ -62,8 +62,8 @@ class PostgresServer:
         )
         if answer.returncode:
             log = self._folder / "log"
-            told = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
-            raise NoServer(f"{name} ended with {answer.returncode}: {told}")
+            log_text = log.read_text(errors="replace")[-2000:] if log.exists() else "it left no log"
+            raise NoServer(f"{name} ended with {answer.returncode}: {log_text}")
 
 
 @contextmanager
@@ -72,12 +72,12 @@ def running(folder: Path, *, waits_for_disk: bool = False) -> Iterator[PostgresS
 
     `waits_for_disk`: a commit is on the disk, as in production; else it is as fast as tests like it.
     """
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
         raise NoServer("there is no PostgreSQL: install it with conf/deploy/system.sh postgresql")
     if (user := _user()) is not None:
         os.chown(folder, user, -1)
-    server = PostgresServer(found[-1].parent, folder, free_ports(1)[0], waits_for_disk)
+    server = PostgresServer(programs[-1].parent, folder, free_ports(1)[0], waits_for_disk)
     server.make()
     server.start()
     try:

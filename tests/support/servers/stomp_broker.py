@@ -29,7 +29,7 @@ class KeepingBroker:
         self._folder = folder
         store = f"{keystore} -D{_STORE}Password=tests".split() if keystore else []
         self._java = [f"-D{_STORE}={store[0]}", *store[1:]] if store else []
-        self._java += [one.replace("keyStore", "trustStore") for one in self._java]
+        self._java += [option.replace("keyStore", "trustStore") for option in self._java]
         self._scheme, self._query = ("stomp+ssl", "?needClientAuth=true") if keystore else ("stomp", "")
         self.start()
 

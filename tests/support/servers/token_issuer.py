@@ -93,8 +93,8 @@ def running(*, gstream_port: int | None = None) -> Iterator[tuple[Loopback, Issu
         _certificates(folder)
         issuer.remember(folder / "home")
         more = _config(folder)
-        for one in (folder, folder / "home", folder / "home" / "scitokens"):
-            hand_over(one)
+        for path in (folder, folder / "home", folder / "home" / "scitokens"):
+            hand_over(path)
         try:
             with contextlib.ExitStack() as stack:
                 with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "home")}):

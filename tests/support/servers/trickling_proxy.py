@@ -39,24 +39,24 @@ class TricklingProxy:
 
     def close(self) -> None:
         """End all connections."""
-        for one in (self._listener, *self._open.copy()):
+        for open_socket in (self._listener, *self._open.copy()):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                open_socket.shutdown(socket.SHUT_RDWR)
+            open_socket.close()
 
     def _connect(self, client: socket.socket, server: socket.socket) -> None:
         """Carry both ways until both have ended."""
         ends = {client, server}
         self._open |= ends
         with suppress(OSError):
-            for one in ends:
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for end in ends:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         asking = threading.Thread(target=self._carry, args=(_give_all, client, server), daemon=True)
         asking.start()
         self._carry(self._give, server, client)
         asking.join()
-        for one in ends:
-            one.close()
+        for end in ends:
+            end.close()
         self._open -= ends
 
     def _carry(

@@ -30,7 +30,7 @@ class Authority:
         (folder / "vomsdir" / "test" / "voms.test.lsc").write_text(f"{_VOMS}\n{_CA}\n")
         more = ["basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign"]
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", _CA]
-        words += [word for one in more for word in ("-addext", one)]
+        words += [word for extension in more for word in ("-addext", extension)]
         self._openssl(*words, "-keyout", "ca.key", "-out", "certs/ca.pem")
         self._openssl("rehash", "certs")
         known = self._openssl("x509", "-in", "certs/ca.pem", "-noout", "-hash").strip()
@@ -72,8 +72,8 @@ def running() -> Iterator[tuple[Loopback, Authority]]:
         authority.certify("voms", _VOMS)
         (folder / "authdb").write_text("o test /store rl /xrdpfc_command rl\n")
         hand_over(folder)
-        for one in ("user.pem", "user.key", "voms.key"):
-            os.chown(folder / one, os.geteuid(), os.getegid())
+        for file in ("user.pem", "user.key", "voms.key"):
+            os.chown(folder / file, os.geteuid(), os.getegid())
         more = (
             f"xrootd.seclib libXrdSec.so\nsec.protocol gsi -certdir:{folder}/certs -cert:{folder}/host.pem "
             f"-key:{folder}/host.key -crl:0 -gmapopt:10 -vomsat:1 -vomsfun:libXrdVoms.so\n"

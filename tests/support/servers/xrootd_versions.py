@@ -30,34 +30,34 @@ def built() -> Path:
 @functools.cache
 def programs() -> dict[str, Path]:
     """The folder of the programs of each version here; the system's first."""
-    found = dict[str, Path]()
+    programs_found = dict[str, Path]()
     system = shutil.which("xrootd")
     for folder in [*([Path(system).parent] if system else []), *(built() / name / "bin" for name in BUILDS)]:
         if (version := _version(folder / "xrootd")) is not None:
-            found.setdefault(version, folder)
-    return found
+            programs_found.setdefault(version, folder)
+    return programs_found
 
 
-def asked() -> tuple[str, ...]:
+def named_versions() -> tuple[str, ...]:
     """The versions that the environment names."""
     return tuple(os.environ.get("CACHECAST_XROOTD_VERSIONS", "").split())
 
 
-def wanted() -> tuple[str, ...]:
+def tested() -> tuple[str, ...]:
     """The versions to test: those asked for, else the system's and the newest here."""
     here = list(programs())
-    return asked() or tuple(dict.fromkeys(here[:1] + here[-1:])) or (NONE,)
+    return named_versions() or tuple(dict.fromkeys(here[:1] + here[-1:])) or (NONE,)
 
 
 def of_all_tests() -> tuple[str, ...]:
     """The versions that every test runs on: those asked for, else the newest here."""
-    return asked() or wanted()[-1:]
+    return named_versions() or tested()[-1:]
 
 
 def summary() -> str:
     """One line: which versions are tested, and which could be."""
-    few = [f"{version} by a few tests" for version in wanted() if version not in of_all_tests()]
-    missing = [version for version in BUILDS if version not in wanted()]
+    few = [f"{version} by a few tests" for version in tested() if version not in of_all_tests()]
+    missing = [version for version in BUILDS if version not in tested()]
     hint = f"; not tested here: {', '.join(missing)} (conf/deploy/xrootd.sh VERSION builds one)"
     return f"XRootD versions tested: {', '.join([*of_all_tests(), *few])}{hint if missing else ''}"
 
@@ -84,5 +84,5 @@ def in_use(version: str) -> Iterator[None]:
 def _version(program: Path) -> str | None:
     if not program.exists():
         return None
-    told = subprocess.run([program, "-v"], capture_output=True, text=True, check=False)
-    return (told.stdout + told.stderr).strip().removeprefix("v") or None
+    answer = subprocess.run([program, "-v"], capture_output=True, text=True, check=False)
+    return (answer.stdout + answer.stderr).strip().removeprefix("v") or None

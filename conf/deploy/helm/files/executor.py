@@ -8,7 +8,7 @@ import pyspark
 
 home = Path(pyspark.__file__).parent
 options = {key: value for key, value in os.environ.items() if re.fullmatch(r"SPARK_JAVA_OPT_\d+", key)}
-given = [options[key] for key in sorted(options, key=lambda key: int(key.rpartition("_")[2]))]
+java_options = [options[key] for key in sorted(options, key=lambda key: int(key.rpartition("_")[2]))]
 memory = os.environ["SPARK_EXECUTOR_MEMORY"]
 words = {
     "--driver-url": "SPARK_DRIVER_URL",
@@ -20,7 +20,7 @@ words = {
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
 backend = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-command = ["java", *given, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{home}/jars/*", backend]
+command = ["java", *java_options, f"-Xms{memory}", f"-Xmx{memory}", "-cp", f"{home}/jars/*", backend]
 for option, variable in words.items():
     command += [option, os.environ[variable]]
 os.execvp("java", command)

@@ -150,7 +150,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server(monkeypatch, set(map(lfn, range(40))))
 
 
-def found(tables: Tables, at_s: int = AS_OF) -> tuple[set[str], int]:
+def latest_names(tables: Tables, at_s: int = AS_OF) -> tuple[set[str], int]:
     held, taken_s = inventory.verified(controller(tables), CACHE, at_s=at_s)
     return {file.name for file in held}, taken_s
 
@@ -165,20 +165,20 @@ def test_a_scan_that_came_late_is_newer_than_the_copy_that_a_plan_wrote_meanwhil
     tables.replace_partition(CONTENTS, contents(copy, dids, taken_s=AS_OF - 3600), key)
     tables.replace_rows(PLANS, [], key)
     put_contents(tables, AS_OF - 600, range(1, 40))
-    assert found(tables, AS_OF + 3600) == (set(map(lfn, range(1, 40))), AS_OF - 600)
+    assert latest_names(tables, AS_OF + 3600) == (set(map(lfn, range(1, 40))), AS_OF - 600)
 
 
 def test_an_empty_inventory_grows_old_whatever_plans_were_made_from_it(
     tables: Tables, server: Server
 ) -> None:
     put_contents(tables, AS_OF - 1800, [])
-    assert found(tables) == (set(), AS_OF - 1800)
+    assert latest_names(tables) == (set(), AS_OF - 1800)
     for hour in range(3):
         key = MomentKey.at(AS_OF + hour * 3600, "xc1")
         tables.replace_rows(CONTENTS, [], key)
         tables.replace_rows(PLANS, [], key)
     with pytest.raises(StaleInputError, match="is of 2026-02-28T23:30:00Z, more than"):
-        found(tables, AS_OF + 3 * 3600)
+        latest_names(tables, AS_OF + 3 * 3600)
 
 
 def test_what_was_pushed_since_the_scan_is_part_of_the_inventory(tables: Tables, server: Server) -> None:
@@ -199,18 +199,18 @@ def test_what_was_pushed_since_the_scan_is_part_of_the_inventory(tables: Tables,
                     (lease_s, name),
                 )
     server.names = server.names - {lfn(0)} | {lfn(50)}
-    assert found(tables) == (set(map(lfn, [*range(1, 40), 50])), AS_OF - 3600)
+    assert latest_names(tables) == (set(map(lfn, [*range(1, 40), 50])), AS_OF - 3600)
     put_contents(tables, AS_OF - 600, range(40))  # read again by a job meanwhile
-    assert found(tables)[0] == set(map(lfn, range(40)))
+    assert latest_names(tables)[0] == set(map(lfn, range(40)))
 
 
 def test_a_half_true_inventory_is_refused(tables: Tables, server: Server) -> None:
     """One of two disks was lost: a scan before shows what lay there."""
-    assert found(tables)[1] == AS_OF - 3600
+    assert latest_names(tables)[1] == AS_OF - 3600
     assert server.asked == set(map(lfn, range(40)))
     server.names = {lfn(i) for i in range(40) if i % 2 or i > 34}
     with pytest.raises(TargetUnavailable, match=r"does not hold .* files of its inventory of"):
-        found(tables)
+        latest_names(tables)
 
 
 def test_an_inventory_that_is_true_where_a_sample_was_drawn_before_is_refused(
@@ -219,13 +219,13 @@ def test_an_inventory_that_is_true_where_a_sample_was_drawn_before_is_refused(
     """By somebody who may write the table: 2 % of it is true, namely what was asked for the last time."""
     put_contents(tables, AS_OF - 3000, range(3000))
     server.names = set(map(lfn, range(3000)))
-    found(tables)
+    latest_names(tables)
     assert len(server.asked) == inventory.N_DRAWN
     put_contents(tables, AS_OF - 2000, range(3000))
     server.names, server.asked = server.asked, set()
     for _ in range(5):
         with pytest.raises(TargetUnavailable, match="of 60 files of its inventory of"):
-            found(tables)
+            latest_names(tables)
     assert len(server.asked) > 4 * inventory.N_DRAWN  # each time others
 
 
@@ -264,7 +264,7 @@ def test_an_inventory_whose_samples_the_server_denies_is_no_ground_for_a_plan(
 
     monkeypatch.setattr(XCacheTarget, "server_holds", denied)
     with pytest.raises(PushRejected, match=r"denied.* inventory of 2026-02-28T23:00:00Z.*`proxy` or `token`"):
-        found(tables)
+        latest_names(tables)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_an_inventory_by_another_clock_is_no_ground_for_a_plan(
     server.skew_s = skew_s
     for at_s in (AS_OF, AS_OF + 9 * 3600, AS_OF - 7200):  # it is young, too old, and of the future
         with pytest.raises(StaleInputError, match=words):
-            found(tables, at_s)
+            latest_names(tables, at_s)
 
 
 def test_evictions_of_a_cache_without_an_inventory_are_refused(tables: Tables) -> None:

@@ -44,8 +44,8 @@ def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> N
     row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
     rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
     staging = Staging.of(tables, STATES)
-    (lost,), (kept,) = (list(staging.written([rows])) for _ in range(2))
-    assert (lost.file.key, lost.file.folder) == (kept.file.key, kept.file.folder)
-    assert lost.file.name != kept.file.name
-    tables.commit(STATES, [kept.file], base=None)
+    (lost,), (committed,) = (list(staging.written([rows])) for _ in range(2))
+    assert (lost.file.key, lost.file.folder) == (committed.file.key, committed.file.folder)
+    assert lost.file.name != committed.file.name
+    tables.commit(STATES, [committed.file], base=None)
     assert tables.read_arrow(STATES)["entity"].to_pylist() == ["s:a"]

@@ -60,12 +60,12 @@ def test_days_are_told_in_spans(days: list[str], words: str) -> None:
 
 
 def test_the_days_that_were_asked_for_are_named() -> None:
-    one, two = parse_day("2026-01-01"), parse_day("2026-01-02")
+    first, second = parse_day("2026-01-01"), parse_day("2026-01-02")
     there = days_in("2026-03-01")
-    assert str(no_access(there, first_s=one, last_s=one)).startswith(
+    assert str(no_access(there, first_s=first, last_s=first)).startswith(
         "there is no access on 2026-01-01; there"
     )
-    assert "no access from 2026-01-01 to 2026-01-02;" in str(no_access(there, first_s=one, last_s=two))
+    assert "no access from 2026-01-01 to 2026-01-02;" in str(no_access(there, first_s=first, last_s=second))
 
 
 DAY = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

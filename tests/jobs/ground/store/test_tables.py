@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -220,14 +221,19 @@ def test_no_base_means_an_empty_table(tables: Tables) -> None:
         tables.commit(REJECTS, [], cover=[(DAY,)], base=None)
 
 
-def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:
+def _write_by_processes(write: Callable[[str, int], None], root: str, numbers: Sequence[int]) -> None:
+    """A process of its own per number."""
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_write_days, args=(local.root, k)) for k in range(4)]
+    workers = [context.Process(target=write, args=(root, number)) for number in numbers]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(PATIENCE_S)
-    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert [worker.exitcode for worker in workers] == [0] * len(numbers)
+
+
+def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:
+    _write_by_processes(_write_days, local.root, range(4))
     assert local.snapshot(REJECTS).number == 40
     assert sorted(local.read_arrow(REJECTS)["n_rows"].to_pylist()) == list(range(40))
 
@@ -242,13 +248,7 @@ def _write_days(root: str, worker: int) -> None:
 def test_writers_of_one_partition_never_lose_an_update(tables: Tables) -> None:
     """Two processes each add 5 to one number, again after every conflict."""
     tables.replace_arrow(REJECTS, rejects(DAY, 0))
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_increment, args=(tables.root, 5)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(PATIENCE_S)
-    assert [worker.exitcode for worker in workers] == [0] * 2
+    _write_by_processes(_increment, tables.root, [5, 5])
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [10]
     assert tables.snapshot(REJECTS).number == 11
 
@@ -269,12 +269,12 @@ def test_a_reader_never_sees_half(tables: Tables) -> None:
     """Two partitions are always replaced together by equal numbers; a reader hammers meanwhile."""
     days = (DAY, "2026-03-02")
     tables.replace_arrow(REJECTS, pa.concat_tables([rejects(day, 0, 0) for day in days]))
-    seen: list[set[int]] = []
+    readings: list[set[int]] = []
     done = threading.Event()
 
     def hammer() -> None:
         while not done.is_set():
-            seen.append(set(tables.read_arrow(REJECTS)["n_rows"].to_pylist()))
+            readings.append(set(tables.read_arrow(REJECTS)["n_rows"].to_pylist()))
 
     readers = [threading.Thread(target=hammer) for _ in range(2)]
     for reader in readers:
@@ -284,8 +284,8 @@ def test_a_reader_never_sees_half(tables: Tables) -> None:
     done.set()
     for reader in readers:
         reader.join()
-    assert len(seen) > 5
-    assert all(len(numbers) == 1 for numbers in seen)
+    assert len(readings) > 5
+    assert all(len(numbers) == 1 for numbers in readings)
 
 
 def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> None:
@@ -307,11 +307,11 @@ def test_what_another_process_vacuums_meanwhile_is_no_error(
     names = LocalStore.names
 
     def names_early(store: LocalStore, folder: str = "") -> list[str]:
-        found = names(store, folder)
+        folder_names = names(store, folder)
         if folder == listed:
             monkeypatch.undo()
             assert local.vacuum(REJECTS, keep=2, grace_s=-1) == 4
-        return found
+        return folder_names
 
     monkeypatch.setattr(LocalStore, "names", names_early)
     local.vacuum(REJECTS, keep=2, grace_s=-1)

@@ -58,8 +58,8 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
 
     def side(name: str, wan: int) -> Side:
         counts = {"reads": 9, "closes": 9, "failed_reads": 0, "evicted_files": 3, "mean_bytes": 80}
-        seen = Observation(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
-        return Side(name, pair.ORDERS[name], seen, (1000 - wan - 10) / 1000, wan + 10)
+        observation = Observation(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
+        return Side(name, pair.ORDERS[name], observation, (1000 - wan - 10) / 1000, wan + 10)
 
     return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
 

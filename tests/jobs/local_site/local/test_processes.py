@@ -35,9 +35,9 @@ def there(path: Path) -> Callable[[], bool]:
 
 @pytest.fixture
 def keeper(tmp_path: Path) -> Iterator[Services]:
-    made = Services(tmp_path / "run")
-    yield made
-    made.stop()
+    started = Services(tmp_path / "run")
+    yield started
+    started.stop()
 
 
 def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
@@ -119,22 +119,22 @@ def test_a_port_that_takes_datagrams_is_seen() -> None:
 
 
 def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
-    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
-    base = made.conf / "base.toml"
+    first = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    base = first.conf / "base.toml"
     base.write_text(base.read_text() + "\n# edited\n")
     again = site.opened(tmp_path / "out", tables=None, xrootd=False)
-    assert again.ports == made.ports
-    assert len(set(made.ports.values())) == len(made.ports)
-    assert again.secret("salt") == made.secret("salt")
+    assert again.ports == first.ports
+    assert len(set(first.ports.values())) == len(first.ports)
+    assert again.secret("salt") == first.secret("salt")
     assert base.read_text().endswith("# edited\n")
     private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
 
 
 def test_each_service_for_people_has_a_page(tmp_path: Path) -> None:
-    made = site.opened(tmp_path / "out", tables=None, xrootd=False)
-    airflow, mlflow, placement = (made.ports[name] for name in ("airflow", "mlflow", "placement"))
-    assert {one.name: one.page for one in services(made, xrootd=False) if one.page} == {
+    opened = site.opened(tmp_path / "out", tables=None, xrootd=False)
+    airflow, mlflow, placement = (opened.ports[name] for name in ("airflow", "mlflow", "placement"))
+    assert {each.name: each.page for each in services(opened, xrootd=False) if each.page} == {
         "mlflow": f"http://127.0.0.1:{mlflow}",
         "placement": f"http://127.0.0.1:{placement}",
         "airflow-api": f"http://127.0.0.1:{airflow}",

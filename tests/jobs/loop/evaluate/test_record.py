@@ -70,7 +70,7 @@ def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for
         day = str(np.datetime64(when, "s").astype("datetime64[D]"))
         if when >= FROM_S:
             by_day[day] = by_day.get(day, 0) + int(reads.size_bytes[item])
-    for policy, one in at.comparison.rows.items():
+    for policy, replayed in at.comparison.rows.items():
         mine = [row for row in rows if row["policy"] == policy]
         assert [row["on_day"] for row in mine] == sorted(by_day)
         for row in mine:
@@ -78,7 +78,7 @@ def test_the_days_of_every_policy_add_up_to_its_replay_and_to_what_was_asked_for
             assert row["wan_bytes"] == by_day[row["on_day"]] - row["hit_bytes"] + row["prefetch_bytes"]
             assert 0 <= row["wasted_bytes"] <= row["prefetch_bytes"]
         for name in ("wan_bytes", "hit_bytes", "requests", "hits", "prefetch_bytes", "wasted_bytes"):
-            assert sum(row[name] for row in mine) == getattr(one.result, name)
+            assert sum(row[name] for row in mine) == getattr(replayed.result, name)
         assert {row["scored_by"] for row in mine} == {"m/1" if policy == "lru+x" else None}
         assert {row["model_weight"] for row in mine} == {0.25 if policy == "lru+x" else None}
         assert {row["capacity_bytes"] for row in mine} == {int(0.2 * reads.footprint_bytes)}

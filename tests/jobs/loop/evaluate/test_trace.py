@@ -37,8 +37,8 @@ def trace(path: Path, *, days: int = 9, seed: int = 1) -> Path:
 
 
 def answered(path: Path, *words: str) -> dict[str, Any]:
-    given = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22", "--json"]
-    answer = CliRunner().invoke(app, [*given, "--capacity-fraction", "0.2", *words])
+    options = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22", "--json"]
+    answer = CliRunner().invoke(app, [*options, "--capacity-fraction", "0.2", *words])
     assert answer.exit_code == 0, answer
     parsed: dict[str, Any] = json.loads(answer.stdout)
     return parsed
@@ -100,8 +100,8 @@ def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path)
     later = table.set_column(0, "t", pa.array(np.asarray(table["t"]) + 5 * DAY_S)).slice(0, 500)
     pyarrow.csv.write_csv(pa.concat_tables([table, later]), long)
     days = ("--from", "2025-06-19", "--to", "2025-06-20")
-    one, other = (evaluated(path, *days)["steward", 0.2] for path in (short, long))
-    assert one["wan_bytes"] == other["wan_bytes"] > 0
+    short_row, other = (evaluated(path, *days)["steward", 0.2] for path in (short, long))
+    assert short_row["wan_bytes"] == other["wan_bytes"] > 0
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ HOUR_S = 3600
 
 
 def site(folder: Path, **env: str) -> Settings:
-    given = {
+    variables = {
         "CACHECAST_AIRFLOW__PULL": '{ rucio_traces = "/t/", rucio_files = "/f/" }',
         "CACHECAST_ARRIVALS__LEAST": "10",
         "CACHECAST_PUSH__JOURNAL": str(folder / "journal.db"),
     }
-    return Settings.load(tables=str(folder / "tables"), env=given | env)
+    return Settings.load(tables=str(folder / "tables"), env=variables | env)
 
 
 def read(settings: Settings, n_by_end: dict[int, int], *, source: str = "rucio_traces") -> None:
@@ -54,8 +54,8 @@ def rejected(settings: Settings, **n_by_reason: int) -> None:
 
 
 def judged(settings: Settings) -> arrivals.Arrival:
-    (one,) = arrivals.run(settings, as_ofs=[T])
-    return one
+    (arrival,) = arrivals.run(settings, as_ofs=[T])
+    return arrival
 
 
 # Busy on this weekday at this hour; on all other days one read.
@@ -66,8 +66,8 @@ PAST = {T - n * DAY_S: 40 if n % 7 == 0 else 1 for n in range(1, 30)}
 def test_the_usual_volume_is_that_of_the_hour_and_weekday(tmp_path: Path, n_rows: int, why: str) -> None:
     settings = site(tmp_path)
     read(settings, PAST | {T: n_rows})
-    one = judged(settings)
-    assert (one.rows, one.expected, one.why) == (n_rows, 40, why)
+    arrival = judged(settings)
+    assert (arrival.rows, arrival.expected, arrival.why) == (n_rows, 40, why)
     (row,) = Tables(settings.tables.root).read_arrow(ARRIVALS).to_pylist()
     assert (row["as_of"], row["source"], row["complete"], row["why"]) == (AT, "rucio_traces", not why, why)
 
@@ -75,8 +75,8 @@ def test_the_usual_volume_is_that_of_the_hour_and_weekday(tmp_path: Path, n_rows
 def test_while_there_is_one_week_only_its_days_are_the_measure(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, {T - n * DAY_S: 10 * n for n in range(1, 6)} | {T: 2})
-    one = judged(settings)
-    assert (one.expected, bool(one.why)) == (30, True)
+    arrival = judged(settings)
+    assert (arrival.expected, bool(arrival.why)) == (30, True)
 
 
 def test_a_new_source_is_judged_by_its_own_past(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_new_source_is_judged_by_its_own_past(tmp_path: Path) -> None:
 def test_little_past_says_nothing_of_the_volume_and_a_silent_source_is_told(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, {T - DAY_S - 2 * HOUR_S: 50})
-    one = judged(settings)
-    assert (one.expected, one.why) == (None, "nothing newer than 1d")
+    arrival = judged(settings)
+    assert (arrival.expected, arrival.why) == (None, "nothing newer than 1d")
 
 
 def test_faulty_records_count_and_what_is_no_read_does_not(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_an_incomplete_time_is_an_alarm_and_is_skipped_where_the_site_says_so(tm
     with pytest.raises(NotDueError, match="rucio_traces is incomplete: 1 reads"):
         due.check_complete(settings, as_of_s=T)
     due.check_complete(site(tmp_path), as_of_s=T)
-    found = [one for one in status.run(settings, now_s=T).alarms if one.name == "incomplete"]
-    assert [(one.about, one.text) for one in found] == [
+    incomplete = [alarm for alarm in status.run(settings, now_s=T).alarms if alarm.name == "incomplete"]
+    assert [(alarm.about, alarm.text) for alarm in incomplete] == [
         ("rucio_traces", f"{AT}: 1 reads in 1h, where 40 are usual")
     ]
 
@@ -145,5 +145,5 @@ def test_a_decision_time_of_the_future_hides_no_alarm(tmp_path: Path) -> None:
         "comparisons": "",
     }
     Tables(settings.tables.root).replace_rows(PROMOTIONS, [promoted], MomentKey.at(T, settings.region.name))
-    found = {one.name for one in status.run(settings, now_s=T).alarms}
-    assert {"incomplete", "prediction-late"} <= found
+    names = {alarm.name for alarm in status.run(settings, now_s=T).alarms}
+    assert {"incomplete", "prediction-late"} <= names

@@ -45,10 +45,10 @@ class Daemon:
         )
         assert self.process.stderr is not None
         self.log = [self.process.stderr.readline()]
-        found = re.search(r"listening on UDP 127\.0\.0\.1:(\d+), writing", self.log[0])
-        assert found, self.log[0] + self.process.stderr.read()
+        listening = re.search(r"listening on UDP 127\.0\.0\.1:(\d+), writing", self.log[0])
+        assert listening, self.log[0] + self.process.stderr.read()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.connect(("127.0.0.1", int(found[1])))
+        self.socket.connect(("127.0.0.1", int(listening[1])))
 
     def stop(self, number: int = signal.SIGTERM) -> dict[str, int]:
         """Stop it, in time; what it counted."""
@@ -229,8 +229,8 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
 
     def pulled(day: str, *words: str) -> dict[str, Any]:
         command = ["pull", "--source", "xcache_gstream", "--input", str(folder), "--day", day, *words]
-        told: dict[str, Any] = asked(*command, "--tables", tmp_path / "tables")
-        return told
+        summary: dict[str, Any] = asked(*command, "--tables", tmp_path / "tables")
+        return summary
 
     assert pulled("2026-03-17")["n_removed"] == 0  # nothing is marked
     assert pulled("2026-03-15", "--new-only")["n_removed"] == 0  # 14 days after are not over
@@ -238,8 +238,8 @@ def test_captures_that_were_pulled_are_deleted_in_their_time(
     second.write_bytes(second.read_bytes() + b"more\n")  # not what was pulled
     os.utime(second, (noon + 1, noon + 1))
     assert [mark.input.rpartition("/")[2] for mark in marked(tmp_path)].count(second.name) == 0
-    told = pulled("2026-03-17", "--new-only")
-    assert (told["n_removed"], told["n_not_removed"]) == (2, 0)
+    summary = pulled("2026-03-17", "--new-only")
+    assert (summary["n_removed"], summary["n_not_removed"]) == (2, 0)
     assert sorted(path.name for path in folder.glob("*.*")) == sorted(
         ["gstream-1.capture.part", "notes.txt", ".collect.lock", *(path.name for path in later)]
     )
@@ -269,9 +269,9 @@ def test_a_name_that_is_no_text_costs_its_own_row_alone(
     daemon.stop()
     words = ["--tables", str(tmp_path / "tables"), "--day", "2023-11-15", "--json"]
     command = ["pull", "--source", "xcache_gstream", "--input", str(tmp_path / "captures"), *words]
-    for more, told in ((["--new-only"], (5, 4)), ([], (5, 0))):
+    for more, expected in ((["--new-only"], (5, 4)), ([], (5, 0))):
         summary = asked(*command, *more)
-        assert (summary["n_rows"], summary["n_new"]) == told
+        assert (summary["n_rows"], summary["n_new"]) == expected
         assert summary["n_rejected"] == {"malformed record": 1}
 
 
@@ -281,7 +281,7 @@ def test_two_collectors_of_one_folder_or_port_are_refused(
     daemon = start()
     port = daemon.socket.getpeername()[1]
     command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--port", str(port)]
-    for out, told in (
+    for out, words in (
         ("captures", f"another collect (process {daemon.process.pid})"),
         ("else", "cannot listen"),
     ):
@@ -289,7 +289,7 @@ def test_two_collectors_of_one_folder_or_port_are_refused(
             [*command, "--out", str(tmp_path / out)], capture_output=True, text=True, timeout=60, check=False
         )
         assert (answer.returncode, answer.stdout) == (1, "")
-        assert answer.stderr.startswith("error: ") and told in answer.stderr.replace("\n", " ")
+        assert answer.stderr.startswith("error: ") and words in answer.stderr.replace("\n", " ")
     daemon.stop()
 
 

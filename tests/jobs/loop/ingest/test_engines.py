@@ -51,14 +51,14 @@ HOSTILE = [
 
 def left(tables: Tables, engine: Engine, source: str, path: Path) -> dict[str, Any]:
     """The answer of a pull, and all rows of the tables."""
-    told = pull_input.pull(
+    summary = pull_input.pull(
         engine, tables, source=source, path=str(path), day=DAY, salt="s", caches=["pic.es"]
     )
-    found = dataclasses.asdict(dataclasses.replace(told, engine=""))
+    contents = dataclasses.asdict(dataclasses.replace(summary, engine=""))
     for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS):
         rows = tables.read_arrow(table).to_pylist() if tables.exists(table) else []
-        found[table.name] = sorted(map(repr, rows))
-    return found
+        contents[table.name] = sorted(map(repr, rows))
+    return contents
 
 
 @pytest.mark.parametrize("source", sorted(set(OURS) - FOLDERS - DECODED))
@@ -73,12 +73,12 @@ def test_hostile_lines_are_written_or_counted_and_by_both_engines_alike(
         lines = damaged(case.read_bytes(), 60, seed=3)
         content = lines + b"\n".join(HOSTILE) + b"\r\n"
         (folder / f"a b{case.suffix}").write_bytes(content)
-    found = [left(Tables(str(tmp_path / engine.name)), engine, source, folder) for engine in engines]
-    assert all(one == found[0] for one in found)
-    written = sum(len(found[0][table.name]) for table in (ACCESSES, FILES, JOB_RECORDS))
-    assert (found[0]["n_new"], found[0]["n_duplicates"] >= 0) == (written, True)
-    assert found[0]["n_rejected"]
-    assert found[0]["n_rows"] >= 40
+    contents = [left(Tables(str(tmp_path / engine.name)), engine, source, folder) for engine in engines]
+    assert all(of_engine == contents[0] for of_engine in contents)
+    written = sum(len(contents[0][table.name]) for table in (ACCESSES, FILES, JOB_RECORDS))
+    assert (contents[0]["n_new"], contents[0]["n_duplicates"] >= 0) == (written, True)
+    assert contents[0]["n_rejected"]
+    assert contents[0]["n_rows"] >= 40
 
 
 def test_the_marks_of_one_engine_are_those_of_the_other(spark_engine: Engine, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
     (tmp_path / "b.gz").write_bytes(b"x" * 1000)
     tables = Tables(str(tmp_path / "tables"))
 
-    def chosen(source: str, path: str, up_to_bytes: int, *, root: str = "") -> str:
+    def engine_for(source: str, path: str, up_to_bytes: int, *, root: str = "") -> str:
         into = Tables(root) if root else tables
         try:
             return pull.engine_for(into, source=source, path=path, up_to_bytes=up_to_bytes, spark=spark).name
@@ -122,21 +122,21 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
             return "spark"
 
     a, b = str(tmp_path / "a"), str(tmp_path / "b.gz")
-    assert chosen("rucio_traces", a, 1000) == chosen("rucio_traces", f"file://{a}", 1000) == "local"
-    assert chosen("rucio_traces", a, 999) == "spark"
-    assert (chosen("rucio_traces", b, 10_000), chosen("rucio_traces", b, 9999)) == ("local", "spark")
-    assert chosen("rucio_traces", f"{tmp_path}/{{a,b.gz}}", 11_000) == "local"
-    assert chosen("rucio_traces", "hdfs://namenode:9000/traces", 10**9) == "spark"
-    assert chosen("rucio_dumps", a, 10**9) == "spark"
+    assert engine_for("rucio_traces", a, 1000) == engine_for("rucio_traces", f"file://{a}", 1000) == "local"
+    assert engine_for("rucio_traces", a, 999) == "spark"
+    assert (engine_for("rucio_traces", b, 10_000), engine_for("rucio_traces", b, 9999)) == ("local", "spark")
+    assert engine_for("rucio_traces", f"{tmp_path}/{{a,b.gz}}", 11_000) == "local"
+    assert engine_for("rucio_traces", "hdfs://namenode:9000/traces", 10**9) == "spark"
+    assert engine_for("rucio_dumps", a, 10**9) == "spark"
     (tmp_path / "c").write_text(json.dumps({"scope": "s", "name": "f", "bytes": 1}))
     pull_input.pull(LocalEngine(), tables, source="rucio_files", path=str(tmp_path / "c"), day=DAY)
-    assert chosen("rucio_files", a, 10_000) == "spark"  # with the table that it is merged into
-    assert chosen("rucio_files", a, 10**6) == "local"
+    assert engine_for("rucio_files", a, 10_000) == "spark"  # with the table that it is merged into
+    assert engine_for("rucio_files", a, 10**6) == "local"
 
 
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
-    ("change", "error", "told"),
+    ("change", "error", "words"),
     [
         ({"source": "nonsense"}, ConfigError, "rucio_traces"),
         ({"path": "nothing-here"}, InputError, "nothing-here: there is no such file"),
@@ -147,13 +147,13 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Pa
     ],
 )
 def test_what_can_be_checked_is_checked_before_an_engine_starts(
-    tmp_path: Path, change: dict[str, str], error: type[Exception], told: str
+    tmp_path: Path, change: dict[str, str], error: type[Exception], words: str
 ) -> None:
     (tmp_path / "a").write_text("")
-    given = {"source": "rucio_traces", "path": str(tmp_path / "a")} | change
-    settings = Settings.load(env={}, tables=str(tmp_path / given.pop("root", "tables")))
-    with pytest.raises(error, match=told):
-        pull.run(settings, source=given["source"], path=given["path"], day_s=0)
+    arguments = {"source": "rucio_traces", "path": str(tmp_path / "a")} | change
+    settings = Settings.load(env={}, tables=str(tmp_path / arguments.pop("root", "tables")))
+    with pytest.raises(error, match=words):
+        pull.run(settings, source=arguments["source"], path=arguments["path"], day_s=0)
     assert not (tmp_path / "tables").exists()
 
 
@@ -213,5 +213,5 @@ def test_a_line_of_any_length_is_one_row(tmp_path: Path, n_bytes: int) -> None:
     long = b"x" * n_bytes
     (tmp_path / "a").write_bytes(b"\r\n".join([b"one", long, b"", long, b"four"]))
     tables = Tables(str(tmp_path / "tables"))
-    told = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "a"), day=DAY)
-    assert (told.n_rows, told.n_rejected) == (4, {"malformed JSON": 4})
+    summary = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "a"), day=DAY)
+    assert (summary.n_rows, summary.n_rejected) == (4, {"malformed JSON": 4})

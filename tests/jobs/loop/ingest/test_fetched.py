@@ -34,12 +34,12 @@ class Cache:
     fetched: list[int] = dataclasses.field(default_factory=list)
 
     def read(self, at_s: int, blocks: Iterable[int], *, times: int = 1, ahead: int = 0) -> None:
-        wanted = set(blocks)
-        until = min(N_BLOCKS, max(wanted) + 1 + ahead)
-        new = (wanted | set(range(until) if ahead else ())) - self.blocks
+        read_blocks = set(blocks)
+        until = min(N_BLOCKS, max(read_blocks) + 1 + ahead)
+        new = (read_blocks | set(range(until) if ahead else ())) - self.blocks
         self.blocks |= new
-        n_missed = len(new & wanted) * BLOCK // 16
-        self._close(at_s, times * len(wanted) * BLOCK - n_missed, n_missed, len(new) * BLOCK)
+        n_missed = len(new & read_blocks) * BLOCK // 16
+        self._close(at_s, times * len(read_blocks) * BLOCK - n_missed, n_missed, len(new) * BLOCK)
 
     def touch(self, at_s: int, blocks: Iterable[int] = ()) -> None:
         """A pin's touch, or a prefetch of ours: a byte of each block."""
@@ -155,13 +155,13 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
     whole = Tables(str(tmp_path / "whole"))
     pull(whole, tmp_path, [sent])
     list_files(whole, tmp_path, [cache.lfn for cache in caches] if where == "/ctao" else [])
-    found = {(row["name"], row["disk_accesses"] or 0, row["accessed_at"]): row for row in rows(whole)}
+    reads_by_key = {(row["name"], row["disk_accesses"] or 0, row["accessed_at"]): row for row in rows(whole)}
     for cache in caches:
         for close, fetched in zip(cache.closes, cache.fetched, strict=True):
             if (read := close["b_hit"] + close["b_miss"]) <= N_BLOCKS:
                 continue
             n_before = 0 if says_todisk else close["access_cnt"]
-            row = found[cache.lfn, n_before, dt.datetime.fromtimestamp(close["attach_t"], dt.UTC)]
+            row = reads_by_key[cache.lfn, n_before, dt.datetime.fromtimestamp(close["attach_t"], dt.UTC)]
             assert row["bytes_missed"] == fetched
             if fetched < SIZE and row["read_bytes"] == read:
                 assert row["bytes_hit"] == max(0, read - fetched)
@@ -176,7 +176,7 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
         summaries = pull(tables, tmp_path, [*cut[n_first:], cut[0]])
         assert rows(tables) == rows(whole)
         assert summaries[-1].n_new == 0 and not summaries[-1].days
-        assert all(one.n_duplicates >= 0 for one in summaries)
+        assert all(summary.n_duplicates >= 0 for summary in summaries)
 
 
 def test_a_cold_cache_of_large_blocks_is_no_hit(tmp_path: Path) -> None:

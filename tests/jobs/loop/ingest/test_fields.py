@@ -148,7 +148,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_field(pulled: Pulled, suffix:
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
 def test_utf_16_is_refused_by_its_name(pulled: Pulled, pack: Callable[[bytes], bytes]) -> None:
-    suffix = next(name for name, one in PACKED.items() if one is pack)
+    suffix = next(name for name, packer in PACKED.items() if packer is pack)
     assert pulled("rucio_traces", pack(trace().encode("utf-16")), suffix=suffix) == []
     assert pulled.reasons() == {"not a plain file: text in UTF-16 (write it as UTF-8)": 1}
 

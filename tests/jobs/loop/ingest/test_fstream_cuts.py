@@ -67,9 +67,9 @@ def name(at: int) -> str:
 def stream(files: Sequence[File]) -> list[str]:
     """A datagram for every open, then one for every close."""
     numbered = list(enumerate(files))
-    opens = [line(at, opening(at, name(at), size=one.size, flags=one.flags)) for at, one in numbered]
-    ended = [(at, one.closed) for at, one in numbered if one.closed is not None]
-    closes = [line(len(files) + at, closing(at, *told)) for at, told in ended]
+    opens = [line(at, opening(at, name(at), size=file.size, flags=file.flags)) for at, file in numbered]
+    ended = [(at, file.closed) for at, file in numbered if file.closed is not None]
+    closes = [line(len(files) + at, closing(at, *figures)) for at, figures in ended]
     return [*opens, *closes]
 
 
@@ -86,11 +86,11 @@ def pulled(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> lis
 
 
 def test_what_is_read_and_what_is_written(tmp_path: Path) -> None:
-    found = pulled(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
-    assert {row["name"] for row in found} == {
-        f"/store/{at}.root" for at, one in enumerate(KINDS) if one.is_read
+    accesses = pulled(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
+    assert {row["name"] for row in accesses} == {
+        f"/store/{at}.root" for at, file in enumerate(KINDS) if file.is_read
     }
-    read = {row["name"]: row["read_bytes"] for row in found}
+    read = {row["name"]: row["read_bytes"] for row in accesses}
     assert [read["/store/11.root"], read["/store/12.root"]] == [100, 100]
 
 
@@ -98,8 +98,8 @@ def test_what_is_read_and_what_is_written(tmp_path: Path) -> None:
 def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, seed: int) -> None:
     rng, whole = random.Random(seed), stream(KINDS)
     pieces: list[list[str]] = [[] for _ in range(rng.randint(1, 4))]
-    for one in rng.sample(whole, len(whole)):
-        rng.choice(pieces).append(one)
+    for piece in rng.sample(whole, len(whole)):
+        rng.choice(pieces).append(piece)
     expected = pulled(Tables(str(tmp_path / "whole")), tmp_path, [whole])
     assert pulled(Tables(str(tmp_path / "cut")), tmp_path, [*pieces, rng.choice(pieces)]) == expected
 

@@ -20,7 +20,7 @@ def pulled(engine: Engine, tables: Tables, path: str, source: str = "rucio_trace
     return pull_input.pull(engine, tables, source=source, path=path, day=DAY, new_only=True)
 
 
-def told(summary: PullSummary) -> tuple[int, int, int]:
+def counts(summary: PullSummary) -> tuple[int, int, int]:
     return summary.n_rows, summary.n_new, summary.n_unchanged
 
 
@@ -34,17 +34,17 @@ def test_an_hourly_pull_reads_what_is_new(
     for name in names:
         (raw / name).write_text(trace(uuid=name) + "broken\n")
     days = str(raw / "traces.2026-03-0[1-3]*")
-    assert told(pulled(engine, tables, days)) == (6, 3, 0)
-    assert told(pulled(engine, tables, days)) == (0, 0, 3)
+    assert counts(pulled(engine, tables, days)) == (6, 3, 0)
+    assert counts(pulled(engine, tables, days)) == (0, 0, 3)
     with (raw / names[1]).open("a") as file:
         file.write(trace(uuid="late"))
     (raw / "traces.2026-03-04.jsonl").write_text(trace(uuid="fourth"))
     (raw / "traces.2026-03-05.jsonl.part").write_text(trace(uuid="half"))
     again = pulled(engine, tables, str(raw / "traces.2026-03-{01,02,04,05}*"))
-    assert (told(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
-    assert told(pulled(engine, tables, str(raw / names[1]))) == (0, 0, 1)
+    assert (counts(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
+    assert counts(pulled(engine, tables, str(raw / names[1]))) == (0, 0, 1)
     os.utime(raw / names[0], (1, 1))
-    assert told(pulled(engine, tables, days)) == (2, 0, 2)
+    assert counts(pulled(engine, tables, days)) == (2, 0, 2)
     assert tables.snapshot(ACCESSES).n_rows == 5
     assert tables.snapshot(PULLS).n_rows == 4
 
@@ -59,8 +59,8 @@ def test_a_pull_that_dies_before_its_mark_is_made_good(
             pulled(engine, tables, str(tmp_path / "a"))
     assert tables.snapshot(ACCESSES).n_rows == 1
     again = pulled(engine, tables, str(tmp_path / "a"))
-    assert (told(again), again.n_duplicates) == ((1, 0, 0), 1)
-    assert told(pulled(engine, tables, str(tmp_path / "a"))) == (0, 0, 1)
+    assert (counts(again), again.n_duplicates) == ((1, 0, 0), 1)
+    assert counts(pulled(engine, tables, str(tmp_path / "a"))) == (0, 0, 1)
 
 
 def test_marks_are_kept_by_source(engine: Engine, tables: Tables, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_dump_is_one_input(spark_engine: Engine, tables: Tables, tmp_path: Pat
     dump = str(write_dump(DUMP, tmp_path / "dump"))
     first = pulled(spark_engine, tables, dump, "rucio_dumps")
     assert (first.n_new, first.n_unchanged) == (3, 0)
-    assert told(pulled(spark_engine, tables, dump, "rucio_dumps")) == (0, 0, 8)
+    assert counts(pulled(spark_engine, tables, dump, "rucio_dumps")) == (0, 0, 8)
     os.utime(tmp_path / "dump/rses/part-m-00001.avro", (1, 1))
     assert pulled(spark_engine, tables, dump, "rucio_dumps").n_duplicates == 3
     assert tables.snapshot(FILES).n_rows == 3
@@ -92,9 +92,9 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     (raw / "gstream-1-20260305T000000Z.capture").write_bytes(b"")
     assert (again().alarms, again().n_unfinished) == ((), 0)
     (raw / "gstream-2-20260305T010000Z.capture.part").write_bytes(b"")
-    (said,) = again().alarms
-    assert "1 file at" in said
-    assert "end in .part, still being written" in said
+    (alarm,) = again().alarms
+    assert "1 file at" in alarm
+    assert "end in .part, still being written" in alarm
     (raw / "gstream-3-20260305T000000Z.capture").write_text(gstream(["/store/f"]))
     both = again()
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())

@@ -24,8 +24,8 @@ def test_a_list_that_is_too_long_for_a_line_says_what_to_write(tmp_path: Path) -
         b'{"jobs": [{"pandaid": 1},' + b" " * MOST_LINE_BYTES + b'{"pandaid": 2}]}'
     )
     tables = Tables(str(tmp_path / "tables"))
-    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
-    assert told.n_rejected == {"longer than 16 MiB: write one record a line": 1}
+    summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert summary.n_rejected == {"longer than 16 MiB: write one record a line": 1}
 
 
 def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None
     ]
     (tmp_path / "jobs.json").write_text("\n".join(lines))
     tables = Tables(str(tmp_path / "tables"))
-    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
-    assert told.n_rejected == {"missing field: jobstatus": 5, "malformed record": 2}
+    summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert summary.n_rejected == {"missing field: jobstatus": 5, "malformed record": 2}
 
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull/htcondor_history/input.jsonl"
@@ -48,13 +48,13 @@ GOLDEN = Path(__file__).parents[3] / "golden/pull/htcondor_history/input.jsonl"
 
 def ads() -> list[dict[str, Any]]:
     """The ads of the golden case, good and absurd."""
-    found = []
+    parsed = []
     for line in GOLDEN.read_text().splitlines():
         try:
-            found.append(json.loads(line))
+            parsed.append(json.loads(line))
         except ValueError:
             continue
-    return [ad for ad in found if isinstance(ad, dict)]
+    return [ad for ad in parsed if isinstance(ad, dict)]
 
 
 def as_condor_prints(some: Sequence[dict[str, Any]], indent: int = 2) -> str:
@@ -66,10 +66,10 @@ def pulled(folder: Path, text: str) -> tuple[PullSummary, list[dict[str, Any]]]:
     folder.mkdir()
     (folder / "history.json").write_text(text)
     tables = Tables(str(folder / "tables"))
-    told = pull(
+    summary = pull(
         LocalEngine(), tables, source="htcondor_history", path=str(folder / "history.json"), day=DAY, salt="s"
     )
-    return told, sorted(tables.read_arrow(JOB_RECORDS).to_pylist(), key=lambda row: str(row["event_id"]))
+    return summary, sorted(tables.read_arrow(JOB_RECORDS).to_pylist(), key=lambda row: str(row["event_id"]))
 
 
 @pytest.mark.parametrize("form", ["condor", "jq"])
@@ -80,8 +80,8 @@ def test_history_over_several_lines_is_that_of_one_line_each(
     plain = pulled(tmp_path / "plain", "".join(f"{json.dumps(ad)}\n" for ad in nested))
     text = as_condor_prints(nested) if form == "condor" else json.dumps(nested, indent=4)
     monkeypatch.setattr(lines, "_CHUNK_BYTES", 700)  # an ad is longer
-    told, rows = pulled(tmp_path / "several", text)
-    assert (told.n_rows, told.n_new, dict(told.n_rejected)) == (
+    summary, rows = pulled(tmp_path / "several", text)
+    assert (summary.n_rows, summary.n_new, dict(summary.n_rejected)) == (
         plain[0].n_rows,
         plain[0].n_new,
         dict(plain[0].n_rejected),
@@ -98,13 +98,13 @@ def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) ->
     text = "\n".join(
         ["[", cut, whole[0], ",", whole[1], ",", whole[1], "nonsense", json.dumps(good[2]), cut, "]"]
     )
-    told, found = pulled(tmp_path / "damaged", text + "\n")
-    assert found == rows
-    assert (told.n_new, told.n_duplicates) == (3, 1)
-    assert sum(told.n_rejected.values()) == 3
-    told, found = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
-    assert len(found) == 1
-    assert set(told.n_rejected) == {"a part of a record: its beginning or its end is missing"}
+    summary, left = pulled(tmp_path / "damaged", text + "\n")
+    assert left == rows
+    assert (summary.n_new, summary.n_duplicates) == (3, 1)
+    assert sum(summary.n_rejected.values()) == 3
+    summary, left = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
+    assert len(left) == 1
+    assert set(summary.n_rejected) == {"a part of a record: its beginning or its end is missing"}
 
 
 def of_lines(tmp_path: Path, source: str, *records: dict[str, Any]) -> PullSummary:
@@ -121,14 +121,14 @@ def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tmp_path: 
         "RemoteUserCpu": 9,
     }
     good |= {"RemoteWallClockTime": 90, "GlobalJobId": "alice@s.es#1.0#1", "ClusterId": 1}
-    told = of_lines(
+    summary = of_lines(
         tmp_path,
         "htcondor_history",
         good,
         *(good | {"GlobalJobId": f"s#{len(kind)}", "CMS_JobType": kind} for kind in ("x" * 1025, "\x1b[31m")),
         good | {"GlobalJobId": "s#3", "JobStartDate": 1},
     )
-    assert told.n_rejected == {
+    assert summary.n_rejected == {
         "a name with control characters, or above 1024 bytes": 2,
         "more than a year from start to end": 1,
     }
@@ -148,5 +148,5 @@ def test_a_workflow_of_crab_is_never_stored_by_its_name(tmp_path: Path) -> None:
 def test_a_line_of_very_many_records_is_refused_as_one(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text("[" + ",".join(["{}"] * (2**17 + 1)) + "]")
     tables = Tables(str(tmp_path / "tables"))
-    told = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
-    assert told.n_rejected == {"malformed record": 1}
+    summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
+    assert summary.n_rejected == {"malformed record": 1}

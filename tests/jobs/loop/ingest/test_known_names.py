@@ -17,7 +17,7 @@ AT = hashed(*AOD, "/atlas/rucio")
 RUN, RAW, OTHER = "/ctao/dl0/run1.zfits", "/ctao/raw/run1", "/belle/run1"
 
 
-def told(tables: Tables) -> list[tuple[str, str | None]]:
+def names_of(tables: Tables) -> list[tuple[str, str | None]]:
     rows = tables.read_arrow(ACCESSES).sort_by([("accessed_at", "ascending"), ("name", "ascending")])
     return [(row["did"], row["dataset"]) for row in rows.to_pylist()]
 
@@ -30,9 +30,9 @@ def listed(name: str, scope: str, dataset: str, **more: str) -> str:
 def test_reads_by_a_cache_have_the_catalogues_dataset(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     reads = gstream([AT, RUN])
     pull_text(engine, tables, tmp_path, "xcache_gstream", reads)
-    assert told(tables) == [(":".join(AOD), None), (f"unknown:{RUN}", None)]
+    assert names_of(tables) == [(":".join(AOD), None), (f"unknown:{RUN}", None)]
     pull_text(engine, tables, tmp_path, "rucio_files", catalogue([AOD[1]], AOD[0], "aods"))
-    assert told(tables)[0] == (":".join(AOD), "mc26_14TeV:aods")
+    assert names_of(tables)[0] == (":".join(AOD), "mc26_14TeV:aods")
     before = tables.head(ACCESSES)
     assert pull_text(engine, tables, tmp_path, "xcache_gstream", reads).n_new == 0
     assert tables.head(ACCESSES).id == before.id
@@ -44,7 +44,7 @@ def test_a_read_has_no_dataset_that_was_not_known_yet(engine: Engine, tables: Ta
     pull_text(engine, tables, tmp_path, "rucio_files", listed(AOD[1], AOD[0], "aods", created_at=later))
     pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([AT]))
     pull_text(engine, tables, tmp_path, "xcache_gstream", noon)
-    assert [dataset for _, dataset in told(tables)] == [None, "mc26_14TeV:aods"]
+    assert [dataset for _, dataset in names_of(tables)] == [None, "mc26_14TeV:aods"]
 
 
 def pulls() -> list[tuple[str, str]]:
@@ -70,7 +70,7 @@ def test_the_order_of_pulls_makes_no_difference(
         pull_text(engine, tables, tmp_path, *pulls()[number], scopes={"/ctao/raw": "raw"})
     aod, run = (":".join(AOD), f"{AOD[0]}:b"), (f"acada:{RUN}", "acada:dl0")
     # Two files have the name OTHER.
-    assert told(tables) == [aod, run, (f"unknown:{OTHER}", None), (f"raw:{RAW}", None), run, aod]
+    assert names_of(tables) == [aod, run, (f"unknown:{OTHER}", None), (f"raw:{RAW}", None), run, aod]
 
 
 def test_scopes_that_are_set_later_count_for_what_is_there(
@@ -80,7 +80,7 @@ def test_scopes_that_are_set_later_count_for_what_is_there(
     for scopes in ({}, {"/ctao": "z"}, {"/ctao": "a", "/ctao/dl0": "dl0"}, {"/ctao": "m"}, {}):
         pull_text(engine, tables, tmp_path, "xcache_gstream", reads, scopes=scopes)
         scope = scopes.get("/ctao", "unknown")
-        assert [did for did, _ in told(tables)] == [
+        assert [did for did, _ in names_of(tables)] == [
             f"{scopes.get('/ctao/dl0', scope)}:{RUN}",
             f"{scope}:{RAW}",
         ]
@@ -89,12 +89,12 @@ def test_scopes_that_are_set_later_count_for_what_is_there(
 def test_both_engines_settle_alike(
     spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
-    found = []
-    for number, one in enumerate((spark_engine, engine)):
+    tables_rows = []
+    for number, first_engine in enumerate((spark_engine, engine)):
         into = Tables(str(tmp_path / str(number)))
-        pull_text(one, into, tmp_path, "cms_aaa", aaa([AT, RUN, OTHER]))
-        pull_text(one, into, tmp_path, *pulls()[2])
-        pull_text(one, into, tmp_path, *pulls()[3])
-        found.append(into.read_arrow(ACCESSES).to_pylist())
-    assert found[0] == found[1]
-    assert {row["dataset"] for row in found[0]} == {"mc26_14TeV:a", "acada:dl0", None}
+        pull_text(first_engine, into, tmp_path, "cms_aaa", aaa([AT, RUN, OTHER]))
+        pull_text(first_engine, into, tmp_path, *pulls()[2])
+        pull_text(first_engine, into, tmp_path, *pulls()[3])
+        tables_rows.append(into.read_arrow(ACCESSES).to_pylist())
+    assert tables_rows[0] == tables_rows[1]
+    assert {row["dataset"] for row in tables_rows[0]} == {"mc26_14TeV:a", "acada:dl0", None}

@@ -56,15 +56,15 @@ class Pulled:
         self.source, self.engine, self.tables = source, engine, Tables(str(folder / "tables"))
 
     def __call__(self, path: Path) -> int:
-        told = pull_input.pull(
+        summary = pull_input.pull(
             self.engine, self.tables, source=self.source, path=str(path), day=DAY, salt="s"
         )
-        assert told.n_rows == told.n_new + told.n_duplicates + sum(told.n_rejected.values())
-        return told.n_new
+        assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
+        return summary.n_new
 
     def rows(self) -> list[dict[str, Any]]:
-        found = [table for table in (ACCESSES, FILES, JOB_RECORDS) if self.tables.exists(table)]
-        return [row for table in found for row in self.tables.read_arrow(table).to_pylist()]
+        present = [table for table in (ACCESSES, FILES, JOB_RECORDS) if self.tables.exists(table)]
+        return [row for table in present for row in self.tables.read_arrow(table).to_pylist()]
 
     def rejects(self) -> list[dict[str, Any]]:
         return self.tables.read_arrow(REJECTS).to_pylist() if self.tables.exists(REJECTS) else []
@@ -77,12 +77,12 @@ def tokens() -> dict[str, str]:
 
 def records_of(source: str) -> dict[str, list[Record]]:
     """The records of each damage that can be done to the source's."""
-    form, found = FORMS[source], {}
+    form, by_kind = FORMS[source], {}
     for number, (kind, token) in enumerate(tokens().items()):
         records = DAMAGES[kind](form, named(form.record, token, number))
         if records is not None:
-            found[kind] = list(records)
-    return found
+            by_kind[kind] = list(records)
+    return by_kind
 
 
 def put(source: str, folder: Path, records: Mapping[str, Sequence[Record]], *, turned: bool = False) -> Path:
@@ -115,14 +115,14 @@ def cell(kind: str, rows: Sequence[Record], reasons: Sequence[str]) -> str:
     """What became of the records of a damage."""
     plain, *others = [row for row in rows if tokens()["nothing"] in repr(row)]
     assert not others
-    found = [row for row in rows if tokens()[kind] in repr(row)]
-    told = sorted(difference(row, plain) for row in found)
-    return " + ".join([*told, *(f"refused: {why}" for why in reasons)]) or "LOST"
+    with_token = [row for row in rows if tokens()[kind] in repr(row)]
+    differences = sorted(difference(row, plain) for row in with_token)
+    return " + ".join([*differences, *(f"refused: {why}" for why in reasons)]) or "LOST"
 
 
 def difference(row: Record, plain: Record) -> str:
     changes = [
-        f"{name} {shown(value)}"
+        f"{name} {as_text(value)}"
         for name, value in plainly(row).items()
         if value != plainly(plain)[name] and name not in FOLLOWING
     ]
@@ -133,14 +133,14 @@ def plainly(row: Record) -> Record:
     def plain(value: Any) -> Any:
         for token in tokens().values():
             if isinstance(value, list):
-                value = [one.replace(token, "…") for one in value]
+                value = [text.replace(token, "…") for text in value]
             value = value.replace(token, "…") if isinstance(value, str) else value
         return value
 
     return {name: plain(value) for name, value in row.items()}
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat()
     return "unknown" if value is None else str(value)
@@ -148,36 +148,36 @@ def shown(value: Any) -> str:
 
 def pulled_by_folders(source: str, folder: Path) -> dict[str, str]:
     """Each damage in a pull of its own, as a folder is one input."""
-    found, rejects, records = [], {}, records_of(source)
+    rows, rejects, records = [], {}, records_of(source)
     for kind, some in records.items():
         pulled, path = Pulled(source, LocalEngine(), folder / tokens()[kind]), folder / tokens()[kind] / "xc"
         write_cinfo(some, path)
         pulled(path)
         assert pulled(path) == 0
-        found += pulled.rows()
+        rows += pulled.rows()
         rejects[kind] = sorted({row["reason"] for row in pulled.rejects()})
-        assert TOKEN not in repr((found, pulled.rejects()))
-    return {kind: cell(kind, found, rejects[kind]) for kind in records}
+        assert TOKEN not in repr((rows, pulled.rejects()))
+    return {kind: cell(kind, rows, rejects[kind]) for kind in records}
 
 
 def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
     """All damages in one dump, whose refused rows are told apart before they are counted."""
     records = records_of("rucio_dumps")
-    replicas = [one for some in records.values() for one in some]
-    told = {
+    replicas = [replica for some in records.values() for replica in some]
+    answers = {
         "rses": [{"ID": replicas[0]["RSE_ID"], "RSE": "PIC"}],
         "replicas": replicas,
         "contents": [{"SCOPE": "cms", "NAME": "D", "CHILD_SCOPE": "x", "CHILD_NAME": "y", "CHILD_TYPE": "F"}],
     }
-    (folder / "told.json").write_text(json.dumps(told))
+    (folder / "told.json").write_text(json.dumps(answers))
     dump = write_dump(folder / "told.json", folder / "dump")
     frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
     site = Site(day=DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()
-    found = pa.Table.from_batches(
+    arrow = pa.Table.from_batches(
         parse(sources.load_source("rucio_dumps").of(query, site), batches, rows=1000)
     )
-    rows = found.to_pylist()
+    rows = arrow.to_pylist()
     assert TOKEN not in repr(rows)
     good = [{n: v for n, v in row.items() if n != "sample"} for row in rows if row["reason"] is None]
     refused = {
@@ -208,14 +208,14 @@ def test_dumps(spark: SparkSession, tmp_path: Path) -> None:
     check("rucio_dumps", pulled_from_dump(spark, tmp_path))
 
 
-def check(source: str, found: Mapping[str, str]) -> None:
+def check(source: str, cells: Mapping[str, str]) -> None:
     """Compare with the matrix, or write it."""
     if os.environ.get("WRITE_GOLDEN"):
         matrix = json.loads(MATRIX.read_text()) if MATRIX.exists() else {}
-        matrix[source] = dict(found)
+        matrix[source] = dict(cells)
         MATRIX.write_text(json.dumps(matrix, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
         PAGE.write_text(page({source: matrix[source] for source in FORMS if source in matrix}))
-    assert found == json.loads(MATRIX.read_text())[source]
+    assert cells == json.loads(MATRIX.read_text())[source]
 
 
 def page(matrix: Mapping[str, Mapping[str, str]]) -> str:
@@ -238,8 +238,8 @@ def table(title: str, names: Sequence[str], matrix: Mapping[str, Mapping[str, st
     return "\n".join(lines) + "\n"
 
 
-def in_words(told: str) -> str:
-    return "=" if told == "row" else told.replace("|", "/")
+def in_words(content: str) -> str:
+    return "=" if content == "row" else content.replace("|", "/")
 
 
 def test_the_page_shows_the_matrix() -> None:
@@ -263,16 +263,16 @@ def test_nor_with_spark(spark_engine: Engine, tmp_path: Path, source: str) -> No
 def check_cuts(source: str, engine: Engine, folder: Path) -> None:
     """Records of all damages, whole, and in random pieces and order, some of them again."""
     rng = random.Random(source)
-    whole = [one for some in records_of(source).values() for one in some]
+    whole = [record for some in records_of(source).values() for record in some]
     pulls: list[list[list[Record]]] = [[[] for _ in range(rng.randint(1, 3))] for _ in range(2)]
-    for one in rng.sample(whole, len(whole)) + rng.sample(whole, 5):
-        rng.choice(rng.choice(pulls)).append(one)
-    found = [
+    for record in rng.sample(whole, len(whole)) + rng.sample(whole, 5):
+        rng.choice(rng.choice(pulls)).append(record)
+    contents = [
         pulled_files(source, LocalEngine(), folder / "whole", [[whole]]),
         pulled_files(source, engine, folder / "cut", pulls),
     ]
-    assert found[0][0]
-    assert found[0] == found[1]
+    assert contents[0][0]
+    assert contents[0] == contents[1]
 
 
 def pulled_files(
@@ -283,7 +283,7 @@ def pulled_files(
     for number, files in enumerate(pulls):
         path = folder / f"{number}"
         path.mkdir(parents=True)
-        for at, records in enumerate(one for one in files if one):
+        for at, records in enumerate(of_file for of_file in files if of_file):
             (path / f"{at}.txt").write_bytes(written(FORMS[source], "nothing", records))
         pulled(path)
     return sorted(map(repr, pulled.rows())), {row["reason"] for row in pulled.rejects()}

@@ -95,8 +95,8 @@ def test_changed_files_are_those_that_the_table_has_otherwise() -> None:
 
     old = [row("same", 1, 5, 5), row("older", 1, 5, 5), row("newer", 1, 5, 5), row("sooner", 1, 5, 5)]
     new = [row("same", 1, 5, 5), row("older", 2, 5, 4), row("newer", 2, 6, 6), row("sooner", 1, 3, 5)]
-    found = merged(FILES, new, old)
-    assert {r["did"]: (r["changed"], r["size_bytes"], r["known_at"], r["updated_at"]) for r in found} == {
+    rows = merged(FILES, new, old)
+    assert {r["did"]: (r["changed"], r["size_bytes"], r["known_at"], r["updated_at"]) for r in rows} == {
         "same": (False, 1, moment(5), moment(5)),
         "older": (False, 1, moment(5), moment(5)),
         "newer": (True, 2, moment(5), moment(6)),
@@ -137,5 +137,5 @@ def test_an_open_completed_by_its_close_stays_known_since_the_open() -> None:
         table: list[Row] = []
         for version in order:
             table = without_changed(merged(ACCESSES, [version], table, in_two_parts=True))
-        (found,) = table
-        assert (found["known_at"], found["closed_at"], found["read_bytes"]) == (moment(1), moment(3), 7)
+        (last,) = table
+        assert (last["known_at"], last["closed_at"], last["read_bytes"]) == (moment(1), moment(3), 7)

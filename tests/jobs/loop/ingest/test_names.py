@@ -99,8 +99,8 @@ def test_a_path_by_rucios_hash_naming_is_its_did(
     for scope, name in OF_ATLAS.items():
         pull_text(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
     rows = tables.read_arrow(ACCESSES).to_pylist()
-    told = {row["did"]: (row["scope"], row["name"]) for row in rows}
-    assert told == {f"{scope}:{name}": (scope, name) for scope, name in OF_ATLAS.items()}
+    by_did = {row["did"]: (row["scope"], row["name"]) for row in rows}
+    assert by_did == {f"{scope}:{name}": (scope, name) for scope, name in OF_ATLAS.items()}
     by_source = {
         source: {
             (row["did"], row["tier"], row["campaign"], row["experiment"])
@@ -133,9 +133,9 @@ def test_a_scope_that_no_rucio_has_is_none(
 
 def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, tmp_path: Path) -> None:
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
-    told = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
+    lfns = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
     for source in ("cms_aaa", "osdf_log", "osdf_accesses"):
-        text = WRITERS[source](told).replace('"file_size": 9', '"file_size": "?"').replace("Read:9", "Read:x")
+        text = WRITERS[source](lfns).replace('"file_size": 9', '"file_size": "?"').replace("Read:9", "Read:x")
         assert pull_text(engine, tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
     assert pull_text(engine, tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
         "missing field: name": 1
@@ -152,9 +152,9 @@ def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_pat
     scopes = {"/ctao": "acada", "/ctao/dl0": "dl0", "/atlas": "wrong", "/store": "wrong"}
     names = [*OF_CTAO, "/ctao/raw", "/ctaoX/f", LFN, hashed("mc26_14TeV", "AOD.1._2.root", "/atlas")]
     pull_text(engine, tables, tmp_path, "xcache_gstream", gstream(names), scopes=scopes)
-    found = set(tables.read_arrow(ACCESSES)["did"].to_pylist())
+    dids = set(tables.read_arrow(ACCESSES)["did"].to_pylist())
     ours = {f"dl0:{OF_CTAO[0]}", f"dl0:{OF_CTAO[1]}", "acada:/ctao/raw"}
-    assert found == ours | {"unknown:/ctaoX/f", f"cms:{LFN}", "mc26_14TeV:AOD.1._2.root"}
+    assert dids == ours | {"unknown:/ctaoX/f", f"cms:{LFN}", "mc26_14TeV:AOD.1._2.root"}
 
 
 def test_an_inventory_has_the_same_names(tables: Tables, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ DAY = dt.date(2026, 3, 5)
 
 def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
     """All that a pull left, in JSON's types and without null columns."""
-    told = {
+    counts = {
         "n_rows": summary.n_rows,
         "n_new": summary.n_new,
         "n_duplicates": summary.n_duplicates,
@@ -33,14 +33,14 @@ def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
         "days": list(summary.days),
         "n_rejected": dict(summary.n_rejected),
     }
-    found = {
+    contents = {
         table.name: rows(tables, table)
         for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)
         if tables.exists(table)
     }
-    for row in found.get("rejects", []):
+    for row in contents.get("rejects", []):
         row["input"] = row["input"].rsplit("/", 1)[-1]
-    return told | found
+    return counts | contents
 
 
 def rows(tables: Tables, table: Any) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def plainly(value: object) -> object:
 CASES = sorted(str(path.parent.relative_to(GOLDEN)) for path in GOLDEN.rglob("input.*"))
 
 
-def given(case: str, folder: Path) -> str:
+def input_of(case: str, folder: Path) -> str:
     """The input of a golden case; a dump is written as Avro into `folder`."""
     (path,) = (GOLDEN / case).glob("input.*")
     return str(write_dump(path, folder / "dump") if case.startswith("rucio_dumps") else path)
@@ -85,18 +85,18 @@ def test_golden_dump_gives_the_expected_tables(
 
 
 def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> None:
-    source, path = case.split("/", maxsplit=1)[0], given(case, tmp_path)
+    source, path = case.split("/", maxsplit=1)[0], input_of(case, tmp_path)
     known = GOLDEN / case / "site.json"
     site = json.loads(known.read_text()) if known.exists() else {}
     summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", **site)
-    found = outcome(tables, summary)
+    contents = outcome(tables, summary)
     expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
-        expect.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-    assert found == json.loads(expect.read_text())
+        expect.write_text(json.dumps(contents, indent=1, sort_keys=True) + "\n")
+    assert contents == json.loads(expect.read_text())
 
-    written = sum(len(found.get(name, [])) for name in ("accesses", "files", "job_records"))
-    rejected = sum(row["n_rows"] for row in found["rejects"])
+    written = sum(len(contents.get(name, [])) for name in ("accesses", "files", "job_records"))
+    rejected = sum(row["n_rows"] for row in contents["rejects"])
     assert summary.n_rows == summary.n_new + summary.n_duplicates + rejected
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
@@ -110,7 +110,7 @@ def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> N
 def test_test_files_of_monitoring_are_no_reads_in_any_source(
     engine: Engine, tables: Tables, source: str
 ) -> None:
-    path = given(next(case for case in CASES if case.split("/")[0] == source), Path())
+    path = input_of(next(case for case in CASES if case.split("/")[0] == source), Path())
     before = pull_input.pull(engine, Tables(f"{tables.root}-before"), source=source, path=path, day=DAY)
     summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, test_files=["*"])
     assert (summary.n_new, summary.n_rows) == (0, before.n_rows)
@@ -151,8 +151,8 @@ def test_reads_through_a_newer_cache_count_what_it_fetched(
     """It counts a read of a block that is on its way as a hit; what it wrote to disk tells."""
     capture = data / "gstream-6.2.1.txt"
     pull_input.pull(engine, tables, source="xcache_gstream", path=str(capture), day=DAY, salt="pepper")
-    found = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
-    assert [tuple(row.values()) for row in found] == [
+    sizes = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
+    assert [tuple(row.values()) for row in sizes] == [
         (0, 52428800, 52428800)
     ] * 2  # each was copied once, cold
 
@@ -195,9 +195,9 @@ def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp
     """Late: published more than three days after the end, whenever it is pulled; counted once."""
     start, days = 1772323200, 86400
     ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
-    told = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
-    told[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
-    (tmp_path / "t").write_text("".join(told))
+    records = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
+    records[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
+    (tmp_path / "t").write_text("".join(records))
     first, again = (
         pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
         for _ in range(2)

@@ -98,15 +98,15 @@ def test_dumps_with_numbers_as_text_or_without_compression_are_the_same(
 def test_a_dump_without_dids_dates_files_by_their_first_replica(
     spark_engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
-    told = json.loads(DUMP.read_text())
-    del told["dids"]
-    (tmp_path / "told.json").write_text(json.dumps(told))
+    content = json.loads(DUMP.read_text())
+    del content["dids"]
+    (tmp_path / "told.json").write_text(json.dumps(content))
     dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
     pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
     created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
-    expected = min(r["CREATED_AT"] for r in told["replicas"] if (r["NAME"] or "").endswith("/a.root"))
-    (found,) = [row["created_at"] for row in created if row["scope"] == "cms"]
-    assert found.timestamp() * 1000 == expected
+    expected = min(r["CREATED_AT"] for r in content["replicas"] if (r["NAME"] or "").endswith("/a.root"))
+    (created_at,) = [row["created_at"] for row in created if row["scope"] == "cms"]
+    assert created_at.timestamp() * 1000 == expected
 
 
 def test_a_dump_without_rows_is_no_files(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:

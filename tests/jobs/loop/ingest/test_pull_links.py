@@ -70,7 +70,7 @@ def pulled(engine: Engine, tables: Tables, source: str, path: str, new_only: boo
     )
 
 
-def told(tables: Tables) -> str:
+def everything_in(tables: Tables) -> str:
     """All that can be read in the tables afterwards."""
     return "".join(
         repr(tables.read_arrow(table).to_pylist()) for table in (ACCESSES, REJECTS) if tables.exists(table)
@@ -86,14 +86,14 @@ def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
     (drop / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
     tables = Tables(str(tmp_path / "tables"))
     summary = pulled(engine, tables, source, form.format(drop))
-    found = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
+    refused = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
     # A folder that a glob names is looked into.
-    assert found | {"not a plain file: a folder": 1} == REFUSED
+    assert refused | {"not a plain file: a folder": 1} == REFUSED
     assert summary.n_new > 0
     assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
-    assert TOKEN not in told(tables)
+    assert TOKEN not in everything_in(tables)
     inputs = [row["input"] for row in tables.read_arrow(REJECTS).to_pylist()]
-    assert any(one.endswith("/drop/link.jsonl") for one in inputs)
+    assert any(path.endswith("/drop/link.jsonl") for path in inputs)
 
 
 def test_new_links_count_once_where_only_new_inputs_are_pulled(
@@ -122,7 +122,7 @@ def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
     request = Request(source, str(tmp_path / "drop"), Site(day=DAY.isoformat()))
     summary = engine.merge(tables, request, [mark.input.removeprefix("file:")])
     assert summary.n_rejected == {"not a plain file: behind a link": 1}
-    assert TOKEN not in told(tables)
+    assert TOKEN not in everything_in(tables)
 
 
 def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
@@ -134,16 +134,16 @@ def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
     cut = lines.pieces
 
     def swapped(file: InputFile, most_bytes: int) -> list[lines.Piece]:
-        found = cut(file, most_bytes)
+        pieces = cut(file, most_bytes)
         place.unlink()
         place.symlink_to(secret)
-        return found
+        return pieces
 
     monkeypatch.setattr(lines, "pieces", swapped)
     tables = Tables(str(tmp_path / "tables"))
     with pytest.raises(InputError, match=r"a\.jsonl: it is a link"):
         pulled(spark_engine, tables, "rucio_traces", str(tmp_path / "drop"))
-    assert TOKEN not in told(tables)
+    assert TOKEN not in everything_in(tables)
 
 
 def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(text.encode())
     pieces = lines.pieces(InputFile(tmp_path / "a"), 1000)
     assert len(pieces) > 40
-    found = [one for batch in lines.batches(pieces, lines.fail) for one in batch["value"].to_pylist()]
-    assert found == rows
+    values = [value for batch in lines.batches(pieces, lines.fail) for value in batch["value"].to_pylist()]
+    assert values == rows
 
 
 def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
@@ -161,8 +161,8 @@ def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
 ) -> None:
     tables = Tables(str(tmp_path / "tables"))
     os.mkfifo(tmp_path / "pipe")
-    told = pulled(engine, tables, "rucio_traces", str(tmp_path / "pipe")).n_rejected
-    assert told == {"not a plain file: a pipe": 1}
+    reasons = pulled(engine, tables, "rucio_traces", str(tmp_path / "pipe")).n_rejected
+    assert reasons == {"not a plain file: a pipe": 1}
     (tmp_path / "link").symlink_to(secret)
     os.lchown(tmp_path / "link", 65534, 65534)
     with pytest.raises(NotPlainError, match="link is a link of another account"):
@@ -252,20 +252,20 @@ def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
 
     monkeypatch.setattr(lines, "_with_line_feeds", counted)
     (tmp_path / "a").write_bytes(b"x" * 2**28 + b"\n{}\n")
-    found = [
+    lengths = [
         len(value.as_py())
         for some in lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail)
         for value in some["value"]
     ]
-    assert found[0] <= lines.MOST_LINE_BYTES + 2**20 and found[1:] == [2]
+    assert lengths[0] <= lines.MOST_LINE_BYTES + 2**20 and lengths[1:] == [2]
     assert sum(n_bytes) < 2**28
 
 
 def test_a_batch_of_many_lines_does_not_name_its_file_a_million_times(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\n" * 2**20)
-    found = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
-    assert sum(some.num_rows for some in found) == 2**20
-    assert max(some.num_rows for some in found) <= 2**16
+    batches = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
+    assert sum(some.num_rows for some in batches) == 2**20
+    assert max(some.num_rows for some in batches) <= 2**16
 
 
 def test_an_input_on_a_file_system_that_hangs_is_an_error_that_names_it(

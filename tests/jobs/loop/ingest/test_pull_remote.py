@@ -84,10 +84,10 @@ def test_captures_are_read_where_they_are_in_their_order(folder: str, tmp_path: 
     put(folder, FILES)
     tables = Tables(str(tmp_path / "tables"))
     for n_new, n_duplicates in ((5, 0), (0, 5)):
-        told = pulled(tables, folder)
-        assert (told.n_new, told.n_duplicates, told.n_rejected) == (n_new, n_duplicates, {})
+        summary = pulled(tables, folder)
+        assert (summary.n_new, summary.n_duplicates, summary.n_rejected) == (n_new, n_duplicates, {})
         # 4, 6 and 7 are missing; the folder of another kind is not looked into.
-        assert told.n_lost == 3
+        assert summary.n_lost == 3
     assert names(tables) == [f"/store/{n}" for n in (1, 2, 3, 5, 8)]
 
 
@@ -96,11 +96,11 @@ def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tmp_path:
     tables = Tables(str(tmp_path / "tables"))
     assert pulled(tables, f"{folder}/gstream-{{1,3}}*.capture*", new=True).n_new == 3
     assert pulled(tables, f"{folder}/gstream-1.capture", new=True).n_unchanged == 1
-    told = pulled(tables, folder, new=True)
-    assert (told.n_new, told.n_unchanged) == (2, 2)
+    summary = pulled(tables, folder, new=True)
+    assert (summary.n_new, summary.n_unchanged) == (2, 2)
     put(folder, {"gstream-7.capture": capture(10), "gstream-1.capture": capture(1, 2, 11)})
-    told = pulled(tables, folder, new=True)
-    assert (told.n_new, told.n_duplicates, told.n_unchanged) == (2, 2, 3)
+    summary = pulled(tables, folder, new=True)
+    assert (summary.n_new, summary.n_duplicates, summary.n_unchanged) == (2, 2, 3)
     assert pulled(tables, folder, new=True).n_rows == 0
 
 
@@ -116,8 +116,8 @@ def test_an_f_stream_in_several_places_is_the_same(folder: str, data: Path, tmp_
 
 
 def rows(tables: Tables) -> list[dict[str, Any]]:
-    found: pa.Table = tables.read_arrow(ACCESSES)
-    return sorted(found.to_pylist(), key=lambda row: row["event_id"])
+    accesses: pa.Table = tables.read_arrow(ACCESSES)
+    return sorted(accesses.to_pylist(), key=lambda row: row["event_id"])
 
 
 def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_capture_that_is_replaced_while_it_is_read_is_read_again(
 def test_odd_names_are_read_as_they_are(folder: str, tmp_path: Path) -> None:
     odd = ["a%2e%2e.capture", "..b.capture", "c d+e&f;g.capture", "h\u00e9.capture", "%2e%2e%2fi.capture"]
     put(folder, {name: capture(n) for n, name in enumerate(odd, start=1)})
-    told = pulled(Tables(str(tmp_path / "tables")), folder)
-    assert (told.n_new, told.n_rejected) == (4, {})  # a name that begins with a dot is hidden
+    summary = pulled(Tables(str(tmp_path / "tables")), folder)
+    assert (summary.n_new, summary.n_rejected) == (4, {})  # a name that begins with a dot is hidden
 
 
 def test_no_copy_is_left(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +209,8 @@ def test_the_command_reads_them_and_a_namespace_stays_local(s3: str, tmp_path: P
     folder = f"{s3}/captures-{uuid.uuid4().hex}"
     put(folder, FILES)
     words = ["--day", DAY.isoformat(), "--tables", str(tmp_path / "tables")]
-    told = asked("pull", "--source", "xcache_gstream", "--input", folder, "--new-only", *words)
-    assert (told["n_new"], told["engine"], told["n_removed"]) == (5, "local", 0)
+    summary = asked("pull", "--source", "xcache_gstream", "--input", folder, "--new-only", *words)
+    assert (summary["n_new"], summary["engine"], summary["n_removed"]) == (5, "local", 0)
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path)
     put(namespace, "/store/user/broken.root", b"\x04broken")
     (namespace / "away").symlink_to(tmp_path)
 
-    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
+    summary = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     contents = {row["name"]: row for row in tables.read_arrow(CONTENTS).to_pylist()}
-    assert (told.files, told.complete, told.open) == (4, 3, 1)
-    assert told.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
+    assert (summary.files, summary.complete, summary.open) == (4, 3, 1)
+    assert summary.bytes_on_disk == sum(row["bytes_on_disk"] for row in contents.values())
     assert {row["cache"] for row in contents.values()} == {"xc1"}
     half = contents["/store/user/half.root"]
     assert (half["did"], half["size_bytes"], half["bytes_on_disk"]) == (
@@ -58,9 +58,9 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path)
     assert contents["/store/user/real.root"]["size_bytes"] == 8388638
 
     accesses = tables.read_arrow(ACCESSES).to_pylist()
-    assert len(accesses) == told.new_accesses == 4
+    assert len(accesses) == summary.new_accesses == 4
     assert {row["name"]: row["n_reads"] for row in accesses}["/store/user/merged.root"] == 5
-    assert dict(told.n_rejected) == {
+    assert dict(summary.n_rejected) == {
         "damaged cinfo": 1,
         "a link, not followed": 1,
         "our own prefetch or touch": 2,  # in the real one, made by a touch test
@@ -89,8 +89,8 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
         dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
     )
     (namespace / "store/user/gone.root.cinfo").unlink()
-    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
-    assert (told.files, told.new_accesses, told.known_accesses) == (1, 1, 1)
+    answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
+    assert (answer.files, answer.new_accesses, answer.known_accesses) == (1, 1, 1)
     reads = tables.read_arrow(ACCESSES, columns=["n_reads"])["n_reads"].to_pylist()
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
@@ -100,8 +100,8 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
-    told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
-    assert (told.files, told.bytes_on_disk, told.new_accesses) == (0, 0, 0)
+    answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
+    assert (answer.files, answer.bytes_on_disk, answer.new_accesses) == (0, 0, 0)
 
 
 def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path
     common = ["--conf", str(conf.parent), "--tables", str(tmp_path / "tables"), "--json"]
     moment = ["--as-of", as_of_label(AS_OF)]
 
-    told = json.loads(CliRunner().invoke(app, ["scan", "--cache", "xc1", *common, *moment]).stdout)
-    assert (told["files"], told["n_rejected"]) == (1, {"a link, not followed": 1})
+    summary = json.loads(CliRunner().invoke(app, ["scan", "--cache", "xc1", *common, *moment]).stdout)
+    assert (summary["files"], summary["n_rejected"]) == (1, {"a link, not followed": 1})
     assert Tables(str(tmp_path / "tables")).read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
 
     refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
@@ -143,8 +143,8 @@ def test_reads_within_one_second_stay_apart_over_scans(tmp_path: Path) -> None:
 
     def scanned(*starts: int) -> tuple[int, int]:
         put(namespace, "/store/user/a.root", cinfo(*starts))
-        told = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + len(starts))
-        return told.new_accesses, told.known_accesses
+        summary = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + len(starts))
+        return summary.new_accesses, summary.known_accesses
 
     assert scanned(START, START, START) == (3, 0)
     assert scanned(START, START, START) == (0, 3)
@@ -160,7 +160,7 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
         "early": CInfo(BLOCK, 4 * BLOCK, START, 0, 1, 0, b"\x03", (first,)),
         "late": CInfo(BLOCK, 4 * BLOCK, START, 0, 2, 0, b"\x0f", (first, second)),
     }
-    found = []
+    missed_bytes = []
     for order in (("early", "late"), ("late", "early")):
         tables = Tables(str(tmp_path / order[0] / "tables"))
         for name in order:
@@ -168,6 +168,6 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
             path = str(tmp_path / order[0] / name / "xc1")
             pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
         rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
-        found.append([row["bytes_missed"] for row in rows])
-    assert found[0] == found[1]
-    assert found[0][0] == 2 * BLOCK
+        missed_bytes.append([row["bytes_missed"] for row in rows])
+    assert missed_bytes[0] == missed_bytes[1]
+    assert missed_bytes[0][0] == 2 * BLOCK

@@ -58,10 +58,10 @@ def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: P
 def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
     """Reads of one file after the other, each with its count of accesses, as a cache records them."""
     at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    given = {"scope": "s", "n_reads": 1, "source": "xcache_gstream", "cache": "xc", **named}
+    fields = {"scope": "s", "n_reads": 1, "source": "xcache_gstream", "cache": "xc", **named}
     return [
         dict.fromkeys(ACCESSES.column_names)
-        | given
+        | fields
         | {"did": f"s:{n // 4}", "name": f"{n // 4}", "accessed_at": at + n * dt.timedelta(seconds=1)}
         | {"known_at": at, "disk_accesses": count, "event_id": f"{named} {n}", "day": "2026-03-01"}
         for n, count in enumerate(counts)
@@ -91,8 +91,8 @@ def test_the_doctor_sees_in_the_tables_what_no_single_pull_shows(
     if rows:
         schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
         tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema=schema))
-    found = next(one for one in doctor.run(Settings.load(tables=tables.root, env={})) if one.part == "hosts")
-    assert (found.state, words in found.detail) == (state, True), found
+    check = next(row for row in doctor.run(Settings.load(tables=tables.root, env={})) if row.part == "hosts")
+    assert (check.state, words in check.detail) == (state, True), check
 
 
 def test_a_host_is_of_one_cache(tmp_path: Path) -> None:

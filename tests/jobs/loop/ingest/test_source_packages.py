@@ -51,7 +51,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:
-    (tmp_path / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in RECORDS))
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     return str(tmp_path / "records.jsonl")
 
 
@@ -63,11 +63,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     def put(code: str, *, name: str = "myexp_log", package: str = "myexp", attribute: str = "SOURCE") -> None:
         folder = tmp_path / f"site-{package}"
-        told = folder / f"{package}-1.0.dist-info"
-        told.mkdir(parents=True)
+        dist_info = folder / f"{package}-1.0.dist-info"
+        dist_info.mkdir(parents=True)
         (folder / f"of_{package}.py").write_text(code)
-        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (told / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = of_{package}:{attribute}\n")
+        (dist_info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (dist_info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = of_{package}:{attribute}\n")
         monkeypatch.syspath_prepend(folder)
         modules.append(f"of_{package}")
 
@@ -104,8 +104,8 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
         timeout=120,
     )
     assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
-    assert (told["n_new"], told["n_rejected"], told["n_unsized"]) == (3, REFUSED, 3)
+    summary = json.loads(answer.stdout)
+    assert (summary["n_new"], summary["n_rejected"], summary["n_unsized"]) == (3, REFUSED, 3)
     first, second, third = rows(Tables(str(tmp_path / "tables")))
     assert (first["name"], first["cache"], first["source"]) == ("/store/data/a.root", "xc1", "myexp_log")
     assert first["accessed_at"] == dt.datetime(2026, 3, 1, 0, 0, 0, 500_000, dt.UTC)
@@ -142,13 +142,13 @@ def test_workers_of_spark_need_not_have_the_package(
         f"{SHOWN['python']}{own}"
         "SOURCE = Source(lambda site: dataclasses.replace(query(site), prepare=same))\n"
     )
-    found = []
+    contents = []
     for engine in (LocalEngine(), spark_engine):
         tables = Tables(str(tmp_path / engine.name))
         assert pulled(engine, tables, records) == REFUSED
-        found.append(rows(tables))
-    assert found[0] == found[1]
-    assert len(found[0]) == 3
+        contents.append(rows(tables))
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 3
 
 
 @pytest.mark.parametrize(

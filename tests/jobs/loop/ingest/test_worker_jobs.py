@@ -49,7 +49,7 @@ ENVELOPES = ("data", "_source")
 IDS = {"htcondor_history": "GlobalJobId", "panda_jobs": "pandaid", "wmarchive": "wmaid"}
 
 
-def told(
+def columns_of(
     folder: Path,
     source: str,
     records: Sequence[dict[str, Any]],
@@ -64,25 +64,25 @@ def told(
     raw = folder / "raw"
     raw.mkdir(parents=True)
     for number, record in enumerate(records):
-        one = {**record, IDS[source]: f"j{number}"}
-        one = {
+        changed = {**record, IDS[source]: f"j{number}"}
+        changed = {
             key: value | {IDS[source]: f"j{number}"} if key in ENVELOPES else value
-            for key, value in one.items()
+            for key, value in changed.items()
         }
         if folder.name == "csv":
             with (raw / f"j{number}.csv").open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(one))
+                writer = csv.DictWriter(file, list(changed))
                 writer.writeheader()
-                writer.writerow(one)
+                writer.writerow(changed)
         else:
-            (raw / f"j{number}.jsonl").write_text(json.dumps(one))
+            (raw / f"j{number}.jsonl").write_text(json.dumps(changed))
     tables = Tables(str(folder / "tables"))
     pull(engine or LocalEngine(), tables, source=source, path=str(raw), day=DAY, salt="s", **site)
     rows = tables.read_arrow(JOB_RECORDS).to_pylist() if tables.exists(JOB_RECORDS) else []
     refused = tables.read_arrow(REJECTS).to_pylist() if tables.exists(REJECTS) else []
-    found = {row["job"]: tuple(row[name] for name in names) for row in rows}
-    found |= {row["input"].split("/")[-1].split(".")[0]: row["reason"] for row in refused}
-    return [found[f"j{number}"] for number in range(len(records))]
+    by_job = {row["job"]: tuple(row[name] for name in names) for row in rows}
+    by_job |= {row["input"].split("/")[-1].split(".")[0]: row["reason"] for row in refused}
+    return [by_job[f"j{number}"] for number in range(len(records))]
 
 
 ANSWERS = [
@@ -122,8 +122,8 @@ def test_jobs_of_a_workers_slot_count_and_no_others(tmp_path: Path) -> None:
     }
     ads = [AD | {"JobUniverse": universe} for universe in universes]
     floats = [AD | {"JobUniverse": 5.0}, AD | {"JobUniverse": 7.0}, AD | {"Cmd": "/usr/bin/condor_dagman"}]
-    found = told(tmp_path, "htcondor_history", [*ads, *floats], "failed")
-    assert found == [*universes.values(), (False,), NO_SLOT, NO_SLOT]
+    failed = columns_of(tmp_path, "htcondor_history", [*ads, *floats], "failed")
+    assert failed == [*universes.values(), (False,), NO_SLOT, NO_SLOT]
 
 
 OTHER_RUNS = "CPU time and wall time of other runs"
@@ -150,8 +150,8 @@ OF_RUNS: list[tuple[dict[str, Any], Any]] = [
 
 def test_cpu_and_wall_time_are_of_the_same_runs(tmp_path: Path) -> None:
     ads = [AD | changes for changes, _ in OF_RUNS]
-    found = told(tmp_path, "htcondor_history", ads, "cpu_s", "wall_s", "failed")
-    assert found == [expected for _, expected in OF_RUNS]
+    values_of_runs = columns_of(tmp_path, "htcondor_history", ads, "cpu_s", "wall_s", "failed")
+    assert values_of_runs == [expected for _, expected in OF_RUNS]
 
 
 def threads(value: object) -> dict[str, Any]:
@@ -173,9 +173,9 @@ def test_eight_cores_are_eight_however_they_are_written_and_what_is_unreadable_i
         ("csv", "panda_jobs", [good | {"actualcorecount": "", "corecount": value} for value in values]),
         ("w", "wmarchive", [threads(value) for value in values]),
     ):
-        assert told(tmp_path / folder, source, records, "cores") == expected, source
+        assert columns_of(tmp_path / folder, source, records, "cores") == expected, source
     several = [AD | {"RequestCpus": 2, "MaxHosts": 4}, AD | {"RequestCpus": "many", "ExitCode": 1}, AD]
-    assert told(tmp_path / "m", "htcondor_history", several, "cores") == [(8,), (None,), (1,)]
+    assert columns_of(tmp_path / "m", "htcondor_history", several, "cores") == [(8,), (None,), (1,)]
 
 
 NEVER = "not a job: it has not run"
@@ -206,8 +206,8 @@ def test_pandas_jobs_that_failed_early_count_and_those_that_never_ran_do_not(
     tmp_path: Path, form: str
 ) -> None:
     records = [PANDA | changes for changes, _ in OF_PANDA]
-    found = told(tmp_path / form, "panda_jobs", records, "wall_s", "cpu_s", "exit_code", "node")
-    assert found == [expected for _, expected in OF_PANDA]
+    columns = columns_of(tmp_path / form, "panda_jobs", records, "wall_s", "cpu_s", "exit_code", "node")
+    assert columns == [expected for _, expected in OF_PANDA]
 
 
 def test_a_job_without_a_start_is_dated_by_what_there_is(tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_a_job_without_a_start_is_dated_by_what_there_is(tmp_path: Path) -> None
         {"modificationtime": None, "creationtime": "2026-04-02T09:00:00.5"},
         {"endtime": "2026-04-02 09:00:00.5"},
     ]
-    records = [PANDA | NO_TIMES | one for one in times]
-    found = told(tmp_path, "panda_jobs", records, "known_at", "started_at", "day")
-    assert found == [(dt.datetime(2026, 4, 2, 9, 0, 0, 500000, dt.UTC), None, "2026-04-02")] * 3
+    records = [PANDA | NO_TIMES | times_of for times_of in times]
+    columns = columns_of(tmp_path, "panda_jobs", records, "known_at", "started_at", "day")
+    assert columns == [(dt.datetime(2026, 4, 2, 9, 0, 0, 500000, dt.UTC), None, "2026-04-02")] * 3
 
 
 NO_STEP: dict[str, Any] = {
@@ -256,9 +256,9 @@ OF_REPORTS: list[tuple[dict[str, Any], Any]] = [
 
 
 def test_reports_of_jobs_that_failed_early(tmp_path: Path) -> None:
-    reports = [one for one, _ in OF_REPORTS]
-    found = told(tmp_path, "wmarchive", reports, "wall_s", "cpu_s", "exit_code", "site", "node")
-    assert found == [expected for _, expected in OF_REPORTS]
+    reports = [record for record, _ in OF_REPORTS]
+    columns = columns_of(tmp_path, "wmarchive", reports, "wall_s", "cpu_s", "exit_code", "site", "node")
+    assert columns == [expected for _, expected in OF_REPORTS]
 
 
 def test_words_for_none_and_lists_are_no_names(tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_words_for_none_and_lists_are_no_names(tmp_path: Path) -> None:
         ("panda_jobs", panda, None),
         ("wmarchive", reports, None),
     ):
-        found = told(tmp_path / source, source, records, "site", "dataset", "node")
-        assert found == [(site, None, None)] * len(values), source
+        columns = columns_of(tmp_path / source, source, records, "site", "dataset", "node")
+        assert columns == [(site, None, None)] * len(values), source
 
 
 def test_a_job_that_names_no_site_is_of_ones_own_pool_only(tmp_path: Path) -> None:
@@ -284,13 +284,13 @@ def test_a_job_that_names_no_site_is_of_ones_own_pool_only(tmp_path: Path) -> No
         "panda_jobs": PANDA | {"computingsite": None},
         "wmarchive": report(NO_STEP),
     }
-    found = [
+    columns = [
         *(
-            told(tmp_path / source, source, [record], "site", job_sites=["EDGE"])
+            columns_of(tmp_path / source, source, [record], "site", job_sites=["EDGE"])
             for source, record in records.items()
         )
     ]
-    assert found == [[(None,)], *[["not a job: of another site"]] * 2]
+    assert columns == [[(None,)], *[["not a job: of another site"]] * 2]
 
 
 def test_what_was_first_reported_without_an_end_is_one_job_in_any_order_and_by_both_engines(
@@ -301,8 +301,8 @@ def test_what_was_first_reported_without_an_end_is_one_job_in_any_order_and_by_b
         PANDA | {"endtime": None, "piloterrorcode": 1099},
         PANDA | {"piloterrorcode": 1099},
     ]
-    one_by_one = [[one] for one in reports]
-    found = []
+    one_by_one = [[record] for record in reports]
+    contents = []
     for number, (engine, pulls) in enumerate(
         (
             (LocalEngine(), [reports]),
@@ -315,6 +315,6 @@ def test_what_was_first_reported_without_an_end_is_one_job_in_any_order_and_by_b
         for several in pulls:
             (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, several)))
             pull(engine, tables, source="panda_jobs", path=str(tmp_path / "in.jsonl"), day=DAY)
-        found.append(tables.read_arrow(JOB_RECORDS).to_pylist())
-    assert all(rows == found[0] for rows in found)
-    assert [(row["wall_s"], row["exit_code"]) for row in found[0]] == [(7200.0, 1099)]
+        contents.append(tables.read_arrow(JOB_RECORDS).to_pylist())
+    assert all(rows == contents[0] for rows in contents)
+    assert [(row["wall_s"], row["exit_code"]) for row in contents[0]] == [(7200.0, 1099)]

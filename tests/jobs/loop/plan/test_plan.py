@@ -140,7 +140,7 @@ def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -
     summary = run(tables, [held(i, ago_s=7200 + i) for i in range(92)])
     assert summary.evict_bytes == summary.prefetch_bytes + (2 * MB if max(claimed) > 0 else 0)
     assert summary.prefetch_bytes <= 0.05 * 100 * MB
-    assert any("implausible-inflow" in one for one in summary.alarms) == (max(claimed) > 0)
+    assert any("implausible-inflow" in alarm for alarm in summary.alarms) == (max(claimed) > 0)
     assert summary.pin > 0  # dropped by no figure that cannot be
 
 
@@ -199,9 +199,9 @@ def test_rules_hold_and_bar_files(tables: Tables) -> None:
 
 def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
     twins = [CACHE.model_copy(update={"name": name, "site": "EDGE"}) for name in ("xc1", "xc2")]
-    both = SETTINGS.model_copy(update={"caches": {one.name: one for one in twins}})
-    for one in twins:
-        run(tables, [held(i) for i in range(92)], settings=both, cache=one)
+    both = SETTINGS.model_copy(update={"caches": {twin.name: twin for twin in twins}})
+    for twin in twins:
+        run(tables, [held(i) for i in range(92)], settings=both, cache=twin)
     planned = tables.read_arrow(PLANS, columns=["name", "action"]).to_pylist()
     pinned = [row["name"] for row in planned if row["action"] == "pin"]
     assert len(pinned) == len(set(pinned)) > 0
@@ -224,7 +224,7 @@ def test_a_plan_of_an_incomplete_decision_time_says_so(tables: Tables) -> None:
     tables.replace_rows(ARRIVALS, [row], key)
     assert "rucio_traces is incomplete: 3 reads" in run(tables, [held(1)]).alarms
     tables.replace_rows(ARRIVALS, [row | {"why": "", "complete": True}], key)
-    assert not any("rucio_traces" in one for one in run(tables, [held(1)]).alarms)
+    assert not any("rucio_traces" in alarm for alarm in run(tables, [held(1)]).alarms)
 
 
 def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:
@@ -276,8 +276,8 @@ def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says
     assert {row["origin"] for row in fetched} == {"FNAL"}
     assert fetched[0]["reason"].endswith("; from FNAL, 150 ms (america), nearer ones fail")
     # Asked for, tape is an origin; and a cache whose site has no storage fetches all.
-    asked = slow.model_copy(update={"plan": slow.plan.model_copy(update={"from_tape": True})})
-    run(tables, inventory, settings=asked)
+    from_tape = slow.model_copy(update={"plan": slow.plan.model_copy(update={"from_tape": True})})
+    run(tables, inventory, settings=from_tape)
     assert {row["name"] for row in rows(tables, "prefetch")} >= here | tape
     moment = CacheAtMoment(tables, slow, local, inventory, set(), AS_OF)
     for i, why in ((87, "the site's own storage has it"), (89, "only tape has it")):

@@ -101,7 +101,7 @@ def in_journal(settings: Settings) -> int:
 def unproven(settings: Settings, *, days_later: int = 0) -> int:
     now_s = int(time.time()) + days_later * DAY_S
     (cache,) = status.run(settings, now_s=now_s).caches
-    names = [one.name for one in status.run(settings, now_s=now_s).alarms]
+    names = [alarm.name for alarm in status.run(settings, now_s=now_s).alarms]
     assert ("unproven" in names) == bool(cache.unproven)
     return cache.unproven
 
@@ -225,10 +225,10 @@ def test_a_push_beside_one_that_insists_adds_nothing_unproven(site: Settings) ->
             ends.append(error)
 
     threads = [threading.Thread(target=go, args=(insists,)) for insists in (True, False) * 3]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(ends) == len(threads)
     with closing(sqlite3.connect(site.push.journal)) as database:
         bases = dict(database.execute("SELECT item_id, basis FROM push_items"))

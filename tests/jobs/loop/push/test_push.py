@@ -97,7 +97,7 @@ def push(conf: Path, *words: str) -> Any:
 def receipts(conf: Path) -> list[str]:
     tables = Tables(Settings.load(conf, env={}).tables.root)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF), owner="d").to_pylist()
-    return [one["state"] for one in rows]
+    return [each["state"] for each in rows]
 
 
 def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
 def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     key = (day_label(AS_OF), as_of_label(AS_OF), "d")
     tables = Tables(Settings.load(conf, env={}).tables.root)
-    said = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
-    tables.replace_rows(PLANS, said, key)
+    plan_rows = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
+    tables.replace_rows(PLANS, plan_rows, key)
     rows = tables.read_arrow(FILES).to_pylist()
-    tables.replace_rows(FILES, [one | {"dataset": f"cms:/D{i}/AOD"} for i, one in enumerate(rows)], ())
+    tables.replace_rows(FILES, [each | {"dataset": f"cms:/D{i}/AOD"} for i, each in enumerate(rows)], ())
     dry = ("run", "--as-of", as_of_label(AS_OF), "--dry-run")
 
     def listed(*words: str) -> list[tuple[str, int, str]]:
-        return [(one["action"], one["n_bytes"], one["name"]) for one in push(conf, *dry, *words)["files"]]
+        return [(file["action"], file["n_bytes"], file["name"]) for file in push(conf, *dry, *words)["files"]]
 
     evicted = ("evict", 100, "/store/f2")
     first, second = (("prefetch", 100, f"/store/f{n}") for n in range(2))
@@ -273,9 +273,9 @@ def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -
     words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
     for _ in range(2):
         answer = CliRunner().invoke(app, words)
-        said = " ".join(answer.stderr.split())
+        message = " ".join(answer.stderr.split())
         assert answer.exit_code == 0
-        assert "the time of the plan is over" in said and "cachecast plan --cache d" in said
+        assert "the time of the plan is over" in message and "cachecast plan --cache d" in message
     assert "is over" not in CliRunner().invoke(app, [*words[:-1], as_of_label(AS_OF)]).stderr
 
 
@@ -287,7 +287,7 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         older, newer = AS_OF - 7200, AS_OF - 3600
         for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
             rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
-            rows = [one | {"model_version": "m/1", "needs_model": False} for one in rows]
+            rows = [each | {"model_version": "m/1", "needs_model": False} for each in rows]
             tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
         expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
         plan = [
@@ -303,8 +303,8 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
-    assert {one["state"] for one in rows} == {"cancelled"}
-    assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
+    assert {each["state"] for each in rows} == {"cancelled"}
+    assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(newer)}"}
 
 
 def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
@@ -323,7 +323,7 @@ def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_pat
         late = job.push_plan(work, older, on_progress=lambda *_: None)
     assert (late.pushed, late.failed) == (0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200), owner="d").to_pylist()
-    assert {one["error"] for one in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
+    assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
     assert not list((tmp_path / "cache/files").rglob("f*"))
 
 
@@ -444,8 +444,8 @@ def test_limits_come_from_settings() -> None:
     assert (limits.sources.failures, limits.sources.reconsider_s) == (0.5, 1800)
     # Without the namespace there is no inventory to measure the LRU age on.
     assert limits.touch_every_s == UNMEASURED_S
-    seen = auto.model_copy(update={"namespace": Path("/ns")})
-    assert job.push_limits(settings, seen).touch_every_s is None
+    with_namespace = auto.model_copy(update={"namespace": Path("/ns")})
+    assert job.push_limits(settings, with_namespace).touch_every_s is None
 
 
 def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
@@ -527,8 +527,8 @@ def test_a_journal_that_is_only_locked_is_not_set_aside(
 ) -> None:
     """A push that hangs holds it: its pins would be forgotten though nothing is lost."""
     journal = tmp_path / "journal.db"
-    with closing(Journal(str(journal))) as kept:
-        kept.make()
+    with closing(Journal(str(journal))) as journal_file:
+        journal_file.make()
     monkeypatch.setattr("prefetch.journal.journal._PATIENCE_S", 1)
     with closing(sqlite3.connect(journal, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -34,10 +34,10 @@ def drift(folder: Path, rules: str) -> ReplicaDrift:
 
 def test_a_sync_gives_back_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[sa.Engine] = []
-    made = sa.create_engine
+    create_engine = sa.create_engine
 
     def watched(*args: Any, **options: Any) -> sa.Engine:
-        opened.append(made(*args, **options))
+        opened.append(create_engine(*args, **options))
         return opened[-1]
 
     monkeypatch.setattr(sa, "create_engine", watched)

@@ -39,8 +39,8 @@ DAY = NOON_S // DAY_S
 
 def figures(at_s: float, **changes: Any) -> StewardFigures:
     counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
-    given = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
-    return StewardFigures(**(counts | given | {"acts": True} | changes))
+    fields = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
+    return StewardFigures(**(counts | fields | {"acts": True} | changes))
 
 
 def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
@@ -165,19 +165,19 @@ def test_pins_that_cannot_be_kept_leave_no_older_ones(
     """Else a start without the journal would evict what was pinned since."""
     now_s, file = int(time.time()), tmp_path / "xc1" / "xc1.pins"  # a first start has no folder
     pins, more = {"/a": now_s + 60}, {"/a": now_s + 60, "/b": now_s + 60}
-    kept = KeptPins(file)
-    kept.keep(pins)
+    kept_pins = KeptPins(file)
+    kept_pins.keep(pins)
     assert KeptPins(file).standing(now_s) == ["/a"]
     with monkeypatch.context() as full:
         full.setattr(files, "write", Mock(side_effect=OSError(28, "No space left on device")))
-        kept.keep(more)
+        kept_pins.keep(more)
         assert KeptPins(file).standing(now_s) is None
-        assert kept.standing(now_s) == ["/a", "/b"]
-    kept.keep(more)
+        assert kept_pins.standing(now_s) == ["/a", "/b"]
+    kept_pins.keep(more)
     assert KeptPins(file).standing(now_s) == ["/a", "/b"]
     file.unlink()
-    kept.keep(more)
-    kept.keep(more)
+    kept_pins.keep(more)
+    kept_pins.keep(more)
     assert KeptPins(file).standing(now_s + 61) == []
 
 
@@ -189,10 +189,10 @@ def test_pins_that_were_read_on_another_day_say_nothing_of_now(
     KeptPins(file).keep({"/a": now_s + 10 * DAY_S})
     os.utime(file, (now_s + hours * 3600, now_s + hours * 3600))
     assert KeptPins(file).standing(now_s) is None and "not of the last day" in caplog.text
-    kept = KeptPins(file)
-    kept.keep({"/a": now_s + 10 * DAY_S})
+    kept_pins = KeptPins(file)
+    kept_pins.keep({"/a": now_s + 10 * DAY_S})
     os.utime(file, (now_s + hours * 3600, now_s + hours * 3600))
-    kept.keep({"/a": now_s + 10 * DAY_S})
+    kept_pins.keep({"/a": now_s + 10 * DAY_S})
     assert KeptPins(file).standing(now_s) == ["/a"]
 
 
@@ -242,7 +242,7 @@ def test_what_is_half_as_sure_is_twice_as_far_away(tmp_path: Path) -> None:
     known = {"scope": "cms", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
     tables.replace_rows(FILES, [known | {"did": f"cms:{name}", "name": name} for name in names], ())
     start = dt.datetime.fromtimestamp(now_s + 7200, dt.UTC).isoformat()
-    asked = [
+    queued = [
         {"file": "cms:/sure", "expected_start": start},
         {"file": "cms:/half", "expected_start": start, "certainty": 0.5},
         {"file": "cms:/hardly", "expected_start": start, "certainty": 1e-9},
@@ -250,7 +250,7 @@ def test_what_is_half_as_sure_is_twice_as_far_away(tmp_path: Path) -> None:
         {"file": "cms:/maybe now", "certainty": 0.25},
     ]
     entries = check_entries(
-        [{"job_id": f"j{i}"} | entry for i, entry in enumerate(asked)], as_of_s=now_s, stale_s=86400
+        [{"job_id": f"j{i}"} | entry for i, entry in enumerate(queued)], as_of_s=now_s, stale_s=86400
     )
     write(tables, entries, queue="q", source="q", as_of_s=now_s)
     due_s = QueueReader(

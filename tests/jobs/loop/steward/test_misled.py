@@ -152,7 +152,7 @@ class Trickle(NamedTuple):
 
 @pytest.fixture
 def trickle() -> Iterator[Trickle]:
-    stop, asked = threading.Event(), threading.Event()
+    stop, is_asked = threading.Event(), threading.Event()
 
     def answer(client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
@@ -164,11 +164,11 @@ def trickle() -> Iterator[Trickle]:
         with contextlib.suppress(OSError):
             while True:
                 threading.Thread(target=answer, args=(listener.accept()[0],)).start()
-                asked.set()
+                is_asked.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=serve).start()
-        yield Trickle(int(listener.getsockname()[1]), asked)
+        yield Trickle(int(listener.getsockname()[1]), is_asked)
         stop.set()
         listener.shutdown(socket.SHUT_RDWR)
 

@@ -128,8 +128,8 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
         compute(rebuilt, worlds, [as_of_s])
         for table in (worlds.spec.features_table, STATES):
             assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
-        kept = sorted(key[1] for key in carried.head(STATES).partitions)
-        assert kept == [key.as_of for key in (since,) if key is not None] + [as_of_label(as_of_s)]
+        as_ofs = sorted(key[1] for key in carried.head(STATES).partitions)
+        assert as_ofs == [key.as_of for key in (since,) if key is not None] + [as_of_label(as_of_s)]
         since = MomentKey.at(as_of_s, "r")
     before = carried.head(worlds.spec.features_table).id
     compute(carried, worlds, [as_of_s])
@@ -149,8 +149,8 @@ def test_a_state_is_written_once_a_day_while_little_is_new(tmp_path: Path) -> No
         compute(rebuilt, worlds, [as_of_s])
         features = worlds.spec.features_table
         assert written(tables, features, as_of_s) == written(rebuilt, features, as_of_s)
-        wanted = [times[0]] if as_of_s < times[4] else [times[0], times[4]]
-        assert sorted(key[1] for key in tables.head(STATES).partitions) == [as_of_label(at) for at in wanted]
+        at_s = [times[0]] if as_of_s < times[4] else [times[0], times[4]]
+        assert sorted(key[1] for key in tables.head(STATES).partitions) == [as_of_label(at) for at in at_s]
     since = MomentKey.at(times[4], "r")
     late = dataclasses.replace(worlds.reads[0], at=times[4] * US, known=times[4] * US, n=77)
     fill(tables, dataclasses.replace(worlds, reads=[*worlds.reads, late]))
@@ -399,8 +399,8 @@ def test_a_step_killed_before_it_writes_a_table_is_right_when_it_runs_again(
     times = instants(worlds, 5, 6, 7)
     tables, sound = (Tables(str(tmp_path / name)) for name in ("killed", "sound"))
     for as_of_s in times:
-        for one in (tables, sound):
-            fill(one, worlds, known_by_s=as_of_s)
+        for into in (tables, sound):
+            fill(into, worlds, known_by_s=as_of_s)
         if as_of_s == times[1]:
             with monkeypatch.context() as patch:
                 patch.setattr(Tables, "commit", killed_at(table, Tables.commit))
@@ -421,7 +421,7 @@ def killed_at(name: str, commit: Callable[..., Any]) -> Callable[..., Any]:
 
     def killed(self: Tables, table: Table, files: Any, **options: Any) -> Any:
         staged = list(files)
-        if table.name == name and (name != "consumed" or any(one.n_rows for one in staged)):
+        if table.name == name and (name != "consumed" or any(part.n_rows for part in staged)):
             raise Killed
         return commit(self, table, staged, **options)
 

@@ -202,7 +202,7 @@ DAYS = [pa.array([20513, 20514], pa.date32()), pa.array([20513 * 86400, 20514 * 
 
 
 @pytest.mark.parametrize(
-    "days", [*DAYS, pa.array(["2026-03-01", "2026-03-02"])], ids=lambda one: str(one.type)
+    "days", [*DAYS, pa.array(["2026-03-01", "2026-03-02"])], ids=lambda column: str(column.type)
 )
 def test_days_of_every_type(tmp_path: Path, days: pa.Array) -> None:
     pq.write_table(pa.table({"date": days, "dataset": ["a", "a"], "n_accesses": [1, 2]}), tmp_path / "s")

@@ -35,16 +35,16 @@ def settings(folder: Path, **env: str) -> Settings:
 
 def tables(folder: Path, *days: str) -> Tables:
     """Tables with an access on each of `days`."""
-    made = Tables(str(folder / "t"))
+    store = Tables(str(folder / "t"))
     at = [dt.datetime.fromtimestamp(parse_day(day), dt.UTC) for day in days]
-    made.replace_arrow(ACCESSES, accesses([{"accessed_at": day} for day in at], source="rucio_traces"))
-    return made
+    store.replace_arrow(ACCESSES, accesses([{"accessed_at": day} for day in at], source="rucio_traces"))
+    return store
 
 
-def features(made: Tables, at: Settings, *as_ofs: int) -> None:
+def features(store: Tables, at: Settings, *as_ofs: int) -> None:
     for as_of_s in as_ofs:
         row = {"did": "x:f"}
-        made.replace_rows(at.features.spec.features_table, [row], MomentKey.at(as_of_s, at.region.name))
+        store.replace_rows(at.features.spec.features_table, [row], MomentKey.at(as_of_s, at.region.name))
 
 
 def test_features_of_a_day_that_no_access_is_near_are_refused(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ def test_features_of_a_day_that_no_access_is_near_are_refused(tmp_path: Path) ->
 
 
 def test_a_training_without_features_or_known_labels_is_refused(tmp_path: Path) -> None:
-    made, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
+    store, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
     with pytest.raises(StaleInputError, match=r"no table features at .*; run `cachecast features` first"):
         ready.to_train(at, until_s=AT)
-    features(made, at, AT)
+    features(store, at, AT)
     with pytest.raises(StaleInputError, match=r"no label is known by 2026-03-05.*, not even within 1h: the"):
         ready.to_train(at, until_s=AT)
-    features(made, at, AT - DAY_S)
+    features(store, at, AT - DAY_S)
     ready.to_train(at, until_s=AT)
     other = settings(tmp_path, CACHECAST_REGION__NAME="emea")
     with pytest.raises(StaleInputError, match="no features of region 'emea'"):
@@ -72,8 +72,8 @@ def test_a_training_without_features_or_known_labels_is_refused(tmp_path: Path) 
 
 
 def test_predictions_without_features_or_models_are_refused(tmp_path: Path) -> None:
-    made, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
-    features(made, at, AT)
+    store, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
+    features(store, at, AT)
     with pytest.raises(
         StaleInputError, match=r"no features at 2026-03-06.*; the latest are at 2026-03-05T00"
     ):
@@ -91,8 +91,8 @@ def test_predictions_without_features_or_models_are_refused(tmp_path: Path) -> N
 
 
 def test_what_is_unclear_is_left_to_mlflow(tmp_path: Path) -> None:
-    made, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
-    features(made, at, AT)
+    store, at = tables(tmp_path, "2026-03-01"), settings(tmp_path)
+    features(store, at, AT)
     (tmp_path / "mlflow.db").write_text("no database")
     ready.to_predict(at, as_ofs=[AT])
     ready.to_predict(settings(tmp_path, CACHECAST_MLFLOW__URI="http://mlflow.example.org"), as_ofs=[AT])

@@ -102,17 +102,17 @@ def test_a_collector_is_seen_by_its_heartbeat(tmp_path: Path) -> None:
     site, folder = tmp_path / "site.toml", tmp_path / "captures"
     server = 'name = "xc1"\nkind = "xcache"\nurl = "root://127.0.0.1:9"\ncapacity = 1\n'
     site.write_text(f'[caches.xc1]\n{server}gstream = "{folder}"\n')
-    given = {"CACHECAST_CONF": str(site)}
-    assert "no such folder" in checked(tmp_path, "collector", **given).detail
+    variables = {"CACHECAST_CONF": str(site)}
+    assert "no such folder" in checked(tmp_path, "collector", **variables).detail
     folder.mkdir()
-    idle = checked(tmp_path, "collector", **given)
+    idle = checked(tmp_path, "collector", **variables)
     assert (idle.state, f"--out {folder}" in idle.detail) == ("bad", True)
     Heartbeat(0, 0, False).write(folder)
-    assert checked(tmp_path, "collector", **given).state == "ok"
+    assert checked(tmp_path, "collector", **variables).state == "ok"
     Heartbeat(0, 5, True).write(folder)
-    assert "fill their quota" in checked(tmp_path, "collector", **given).detail
+    assert "fill their quota" in checked(tmp_path, "collector", **variables).detail
     os.utime(folder / ".heartbeat", (1, 1))
-    assert "has hung" in checked(tmp_path, "collector", **given).detail
+    assert "has hung" in checked(tmp_path, "collector", **variables).detail
 
 
 def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
     site.write_text(
         f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{cache}"\norigin = "{origin}"\ncapacity = 1\n'
     )
-    given = {"CACHECAST_CONF": str(site)}
+    variables = {"CACHECAST_CONF": str(site)}
     cache.mkdir()
-    assert str(origin) in checked(tmp_path, "cache d", **given).detail
+    assert str(origin) in checked(tmp_path, "cache d", **variables).detail
     origin.mkdir()
-    assert checked(tmp_path, "cache d", **given).state == "ok"
+    assert checked(tmp_path, "cache d", **variables).state == "ok"
 
 
 @pytest.mark.parametrize(

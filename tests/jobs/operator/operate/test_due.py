@@ -128,15 +128,15 @@ def caches(folder: Path, pull: str = GSTREAM) -> Settings:
         'name = "folder"\nkind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1GB"\n'
     )
     env = {"CACHECAST_AIRFLOW__PULL": pull}
-    made = Settings.load(folder, tables=str(folder / "tables"), env=env)
-    tables = Tables(made.tables.root)
+    loaded = Settings.load(folder, tables=str(folder / "tables"), env=env)
+    tables = Tables(loaded.tables.root)
     for cache in ("xc1", "folder"):
         tables.replace_rows(RECEIPTS, [], (DAY, AT, cache))
-    return made
+    return loaded
 
 
-def names(settings: Settings, asked: CacheFilter) -> Sequence[str]:
-    return [cache.name for cache in listed(settings, asked)]
+def names(settings: Settings, filters: CacheFilter) -> Sequence[str]:
+    return [cache.name for cache in listed(settings, filters)]
 
 
 def test_all_caches_those_with_an_rse_and_those_pushed_to(tmp_path: Path) -> None:

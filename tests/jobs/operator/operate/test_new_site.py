@@ -21,8 +21,8 @@ def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
     (tmp_path / "traces.jsonl").touch()
     paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
     below: dict[str, Any] = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
-    given = NewSite(name="edge.1", capacity="10GB", **below)
-    new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+    site = NewSite(name="edge.1", capacity="10GB", **below)
+    new = run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
     cache = settings.cache("edge.1")
     assert (cache.kind, cache.capacity, cache.origin) == ("directory", 10**10, tmp_path / "origin")
@@ -41,10 +41,10 @@ def test_paths_are_written_without_dots_and_links_are_kept(
     (tmp_path / "latest").symlink_to(tmp_path / "2026-03")
     (tmp_path / "2026-03" / "traces-1").touch()
     monkeypatch.chdir(tmp_path / "here" / "below")
-    given = NewSite(
+    site = NewSite(
         cache="../cache", capacity="1GB", origin="../../latest", records="../../latest/traces*", tables="../t"
     )
-    new = run(given, out=Path("../site/../site.toml"), force=False, now_s=NOW_S)
+    new = run(site, out=Path("../site/../site.toml"), force=False, now_s=NOW_S)
     text = Path(new.settings).read_text()
     assert new.settings == f"{tmp_path}/here/site.toml" and ".." not in text
     assert f'"{tmp_path}/here/cache"' in text and f'"{tmp_path}/latest/traces*"' in text
@@ -52,15 +52,15 @@ def test_paths_are_written_without_dots_and_links_are_kept(
 
 
 def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
-    given = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
-    given = dataclasses.replace(given, rucio="https://rucio.example.org", rucio_account="cachecast")
+    site = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
+    site = dataclasses.replace(site, rucio="https://rucio.example.org", rucio_account="cachecast")
     files: dict[str, Any] = {
         "namespace": "/xcache/ns",
         "gstream": "/var/captures",
         "source": "xcache_gstream",
     }
-    given = dataclasses.replace(given, **files)
-    new = run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+    site = dataclasses.replace(site, **files)
+    new = run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     settings = Settings.load(Path(new.settings), env={})
     cache = settings.cache("xc1")
     assert (cache.kind, cache.namespace) == ("xcache", Path("/xcache/ns"))
@@ -77,7 +77,7 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("site", "words"),
     [
         (NewSite(cache="root://xc1"), "give --capacity"),
         (NewSite(capacity="5TB"), "give --cache, for example root://"),
@@ -97,10 +97,10 @@ def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path: Path, given: NewSite, words: str
+    tmp_path: Path, site: NewSite, words: str
 ) -> None:
     with pytest.raises(CachecastError, match=words) as error:
-        run(given, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
+        run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
     assert str(Path(tempfile.gettempdir(), "tmp")) not in str(error.value)
     assert not list(tmp_path.iterdir())
 

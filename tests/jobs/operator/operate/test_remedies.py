@@ -113,7 +113,7 @@ class Site:
 
     def alarms(self) -> dict[str, dict[str, str]]:
         """Those of `status`, by name."""
-        return {one["name"]: one for one in json.loads(self.types("status --json").stdout)["alarms"]}
+        return {alarm["name"]: alarm for alarm in json.loads(self.types("status --json").stdout)["alarms"]}
 
 
 class State(NamedTuple):
@@ -252,12 +252,12 @@ STATES: Final[Mapping[str, State]] = {
 def test_what_is_advised_ends_the_alarm(name: str, tmp_path: Path) -> None:
     site, state, alarm = Site(tmp_path), STATES[name], name.partition(",")[0]
     state.comes(site)
-    told = site.alarms()
-    assert alarm in told, told
-    assert state.words in f"{told[alarm]['text']}; {told[alarm]['remedy']}"
+    alarms = site.alarms()
+    assert alarm in alarms, alarms
+    assert state.words in f"{alarms[alarm]['text']}; {alarms[alarm]['remedy']}"
     if state.is_first:
         state.repaired(site)
-    ends = advised(site, told[alarm])
+    ends = advised(site, alarms[alarm])
     if not state.is_first:
         state.repaired(site)
     assert alarm not in site.alarms(), ends
@@ -316,8 +316,8 @@ def raw_records(folder: Path, *, n_days: int) -> Path:
     """Raw records of some small days, the last one today."""
     start = day_label(int(time.time()) // DAY_S * DAY_S - (n_days - 1) * DAY_S)
     words = ("--days", n_days, "--accesses", 900 * n_days, "--start", start, "--raw")
-    made = cachecast("workload", *map(str, words), "--out", folder / "raw")
-    assert made.returncode == 0, made.stderr
+    written = cachecast("workload", *map(str, words), "--out", folder / "raw")
+    assert written.returncode == 0, written.stderr
     return folder / "raw" / "traces"
 
 
@@ -336,9 +336,9 @@ SERVE = 'serve = ["champion", "candidate"]\n'
 
 def follow(site: Site, name: str) -> dict[str, dict[str, str]]:
     """Run what the alarm `name`, the only one, advises; the alarms then."""
-    told = site.alarms()
-    assert told.keys() == {name}, told
-    failed = [ended.stderr for ended in advised(site, told[name]) if ended.returncode]
+    alarms = site.alarms()
+    assert alarms.keys() == {name}, alarms
+    failed = [ended.stderr for ended in advised(site, alarms[name]) if ended.returncode]
     assert not failed
     return site.alarms()
 
@@ -373,8 +373,8 @@ def test_a_new_site_waits_for_days_enough_and_then_for_a_promotion(tmp_path: Pat
     site = Site(tmp_path, is_predicted=False)
     site.configure(more=small(raw_records(tmp_path, n_days=24)))
     assert "can be run from" not in follow(site, "no-champion")["no-champion"]["text"]
-    told = follow(site, "no-champion")
-    assert "no-champion" not in told or "refused, which may be right" in told["no-champion"]["text"]
+    alarms = follow(site, "no-champion")
+    assert "no-champion" not in alarms or "refused, which may be right" in alarms["no-champion"]["text"]
 
 
 LINES = [f"| [{name}](#{name}) | {remedy.do} | {remedy.ends} |" for name, remedy in sorted(REMEDIES.items())]

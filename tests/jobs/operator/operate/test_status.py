@@ -56,21 +56,21 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def tables(settings: Settings) -> Tables:
     """A region in order: predictions, a champion, a cache that was planned for and pushed to at AT."""
-    made, key = Tables(settings.tables.root), ("2026-03-01", AT)
+    store, key = Tables(settings.tables.root), ("2026-03-01", AT)
     older = ("2026-03-01", "2026-03-01T03:00:00Z")
-    made.replace_rows(PREDICTIONS, [row(PREDICTIONS, did="a", model_version="m/2")], (*key, "default"))
+    store.replace_rows(PREDICTIONS, [row(PREDICTIONS, did="a", model_version="m/2")], (*key, "default"))
     decision = row(PROMOTIONS, model_version="m/2", champion="m/2", action="promote", comparisons="[]")
-    made.replace_rows(PROMOTIONS, [decision], (*key, "default"))
+    store.replace_rows(PROMOTIONS, [decision], (*key, "default"))
     for at, size in ((older, 1), (key, 400 * 10**9)):
         held = [row(CONTENTS, did=did, bytes_on_disk=size) for did in ("a", "b")]
-        made.replace_rows(CONTENTS, held, (*at, "xc1"))
+        store.replace_rows(CONTENTS, held, (*at, "xc1"))
     plan = [
         row(PLANS, item_id=str(n), action=action, expires_at=ENDS)
         for n, action in enumerate(("pin", "pin", "evict"))
     ]
-    made.replace_rows(PLANS, plan, (*key, "xc1"))
-    made.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
-    return made
+    store.replace_rows(PLANS, plan, (*key, "xc1"))
+    store.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], (*key, "xc1"))
+    return store
 
 
 def pin(settings: Settings, size_bytes: int) -> None:
@@ -127,10 +127,10 @@ def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
 def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
     settings: Settings, days: list[str], words: str
 ) -> None:
-    made = Tables(settings.tables.root)
+    store = Tables(settings.tables.root)
     for day in days:
-        made.replace_rows(ACCESSES, [row(ACCESSES, event_id=day)], (day,))
-    made.replace_rows(ACCESSES, [], ("2026-01-31",))
+        store.replace_rows(ACCESSES, [row(ACCESSES, event_id=day)], (day,))
+    store.replace_rows(ACCESSES, [], ("2026-01-31",))
     status = run(settings, now_s=NOW_S)
     (alarm,) = status.alarms
     assert re.search(words, alarm.text), alarm.text
@@ -189,21 +189,21 @@ def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
 ) -> None:
     env = {"CACHECAST_AIRFLOW__DEADLINE": deadline, "CACHECAST_PUSH__JOURNAL": settings.push.journal}
     conf = Path(settings.push.journal).parent
-    asked = Settings.load(conf, tables=settings.tables.root, env=env)
+    with_conf = Settings.load(conf, tables=settings.tables.root, env=env)
     begun_s = parse_as_of(AT)
-    assert alarms(asked, begun_s + late_at_s - 1) == set()
-    assert {"prediction-late"} == {name for name, _ in alarms(asked, begun_s + late_at_s)}
+    assert alarms(with_conf, begun_s + late_at_s - 1) == set()
+    assert {"prediction-late"} == {name for name, _ in alarms(with_conf, begun_s + late_at_s)}
     tables.replace_rows(
         PREDICTIONS, [row(PREDICTIONS, did="a")], ("2026-03-01", "2026-03-01T05:00:00Z", "default")
     )
     assert {"plan-late"} == {
-        name for name, _ in alarms(asked, begun_s + 3600 + late_at_s - 1)
+        name for name, _ in alarms(with_conf, begun_s + 3600 + late_at_s - 1)
     } or late_at_s > 7200
 
 
 def test_a_late_prediction_says_which_step_is_missing(settings: Settings, tables: Tables) -> None:
     def late() -> str:
-        return next(one.text for one in run(settings, now_s=NOW_S + 3600).alarms if one.about == "default")
+        return next(each.text for each in run(settings, now_s=NOW_S + 3600).alarms if each.about == "default")
 
     due, key = "2026-03-01T05:00:00Z", ("2026-03-01", "2026-03-01T05:00:00Z", "default")
     assert late() == (
@@ -306,9 +306,9 @@ def test_a_command_leaves_its_figures_however_it_ends(
 def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
     with prometheus.measured(str(tmp_path / "a"), "push run", "../../b", warn=pytest.fail):
         pass
-    (made,) = tmp_path.rglob("*.prom")
-    assert made.parent == tmp_path / "a"
-    assert re.fullmatch(r"[A-Za-z0-9._-]+", made.name)
+    (file,) = tmp_path.rglob("*.prom")
+    assert file.parent == tmp_path / "a"
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", file.name)
 
 
 def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
@@ -340,16 +340,16 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     settings: Settings, tables: Tables
 ) -> None:
     names = (field.name for field in dataclasses.fields(StewardFigures))
-    given: dict[str, Any] = dict.fromkeys(names, 0)
-    given |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    given |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1", "acts": True}
-    given |= {"first_files": 3, "first_bytes": 5 * 10**9}
+    fields: dict[str, Any] = dict.fromkeys(names, 0)
+    fields |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
+    fields |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1", "acts": True}
+    fields |= {"first_files": 3, "first_bytes": 5 * 10**9}
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
-    StewardFigures(**given).write(path)
+    StewardFigures(**fields).write(path)
     status = run(settings, now_s=NOW_S + 200)
     assert status.alarms == () and status.caches[0].steward is not None
-    StewardFigures(**(given | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    StewardFigures(**(fields | {"alarms": {"steward-blind": "no collector"}})).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
     full = [row(CONTENTS, did="a", bytes_on_disk=990 * 10**9)]
@@ -360,7 +360,7 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         (0, 0, f"inventory of {AT}"),
     ):
         figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
-        StewardFigures(**(given | figures)).write(path)
+        StewardFigures(**(fields | figures)).write(path)
         texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
         assert len(texts) == bool(source) and all(source in text for text in texts)
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
@@ -369,9 +369,9 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     (alarm,) = damaged.alarms
     assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
     assert "cannot read what the steward reports in xc1.json" in alarm.text
-    line, since = steward_line(StewardFigures(**given)), as_of_label(NOW_S - 60)
+    line, since = steward_line(StewardFigures(**fields)), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")
-    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**given))}
+    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**fields))}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

@@ -88,9 +88,9 @@ def settings(folder: Path) -> Settings:
     return loaded(folder)
 
 
-def marked(settings: Settings, asked: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
+def marked(settings: Settings, request: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Markup:  # noqa: B008
     """A page of a new renderer; it has no element or attribute but ours, whatever is told."""
-    page = Markup(Renderer(settings, began_s=NOW_S - 60).page(asked, {}, now_s=now_s))
+    page = Markup(Renderer(settings, began_s=NOW_S - 60).page(request, {}, now_s=now_s))
     assert page.elements <= ELEMENTS
     assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "srcdoc")}
     return page
@@ -192,15 +192,15 @@ def test_a_file_that_nobody_knows_is_told_so(settings: Settings) -> None:
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:
-    for asked in (
+    for request in (
         PageRequest(),
         PageRequest("xc1", "pin"),
         PageRequest("xc1", item=lfn(100)),
         PageRequest("xc1", item=HOSTILE),
     ):
-        page = Renderer(settings, began_s=0).page(asked, {}, now_s=NOW_S)
+        page = Renderer(settings, began_s=0).page(request, {}, now_s=NOW_S)
         assert "<script" not in page and "<img" not in page and "\u202e" not in page
-        marked(settings, asked)
+        marked(settings, request)
     assert "<script>alert(" in marked(settings, PageRequest("xc1", item=lfn(100))).text
 
 
@@ -287,8 +287,8 @@ def test_what_cannot_be_read_is_unknown_since_and_the_rest_is_shown(
         assert "follows the order s3fifo" in text
     if what in ("contents", "figures"):
         assert "trained on what was known at" in text
-    for asked in (PageRequest("xc1"), PageRequest("xc1", item=lfn(3)), PageRequest("xc2")):
-        renderer.page(asked, {}, now_s=NOW_S)
+    for request in (PageRequest("xc1"), PageRequest("xc1", item=lfn(3)), PageRequest("xc2")):
+        renderer.page(request, {}, now_s=NOW_S)
 
 
 def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> None:
@@ -303,7 +303,7 @@ def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> Non
 
 
 def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) -> None:
-    caches = {name: one.model_copy(update={"capacity": 10 * GB}) for name, one in settings.caches.items()}
+    caches = {name: cache.model_copy(update={"capacity": 10 * GB}) for name, cache in settings.caches.items()}
     small = settings.model_copy(update={"caches": caches})
     page = Renderer(small, began_s=0).page(PageRequest(), {}, now_s=NOW_S)
     assert 'class="held over" x="1" y="2" width="400.0"' in page and "920\u00a0%" in page

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Iterator[PageWorker]:
-    made = PageWorker(planted(tmp_path, now_s=int(time.time())), patience_s=60)
-    yield made
-    made.close()
+    worker = PageWorker(planted(tmp_path, now_s=int(time.time())), patience_s=60)
+    yield worker
+    worker.close()
 
 
 def process_of(pages: PageWorker) -> int:

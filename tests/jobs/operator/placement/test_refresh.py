@@ -94,7 +94,7 @@ def run(
     serve = SETTINGS.serve.model_copy(update={"database": str(database), "min_reads": 0.05})
     plan = SETTINGS.plan.model_copy(update={"horizon": HORIZON})
     root = SETTINGS.tables.model_copy(update={"root": tables.root})
-    own = {"serve": serve, "plan": plan, "tables": root, "caches": {one.name: one for one in caches}}
+    own = {"serve": serve, "plan": plan, "tables": root, "caches": {cache.name: cache for cache in caches}}
     return refresh.run(SETTINGS.model_copy(update=own), as_of_s=as_of_s)
 
 
@@ -192,8 +192,8 @@ def test_what_a_push_gave_up_is_not_expected(
     tables: Tables, tmp_path: Path, state: str, predicted: float
 ) -> None:
     tried = {"attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(AS_OF)}
-    asked = {"item_id": "prefetch-cms:/f1", "did": "cms:/f1", "action": "prefetch", "state": state}
-    put(tables, RECEIPTS, [asked | tried], AS_OF, "e1")
+    receipt = {"item_id": "prefetch-cms:/f1", "did": "cms:/f1", "action": "prefetch", "state": state}
+    put(tables, RECEIPTS, [receipt | tried], AS_OF, "e1")
     run(tables, tmp_path / "p.db")
     snapshot = stored(tmp_path / "p.db")
     assert snapshot.fractions([HELD]).predicted[0] == pytest.approx([predicted, 0, 1 / 6])
@@ -242,9 +242,9 @@ def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
 ) -> None:
     later = AS_OF + HOUR
     summary = run(tables, tmp_path / "p.db", as_of_s=later)
-    said = [record.message for record in caplog.records if "no predictions" in record.message]
-    assert len(said) == 1
-    assert "placed by what caches hold" in said[0]
+    messages = [record.message for record in caplog.records if "no predictions" in record.message]
+    assert len(messages) == 1
+    assert "placed by what caches hold" in messages[0]
     snapshot = stored(tmp_path / "p.db")
     # The catalogue alone knows the datasets of files; f2 is held at FAR until the inventory of an hour later.
     assert (summary.datasets, summary.nowhere) == (0, 0)
@@ -327,7 +327,7 @@ def test_without_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> Non
 def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_path: Path) -> None:
     caches = [CACHES[0], CACHES[1].model_copy(update={"capacity": 250 * GB}), CACHES[2]]
     caches += [CACHES[0].model_copy(update={"name": "e3", "capacity": 30 * GB})]
-    configured = SETTINGS.model_copy(update={"caches": {one.name: one for one in caches}})
+    configured = SETTINGS.model_copy(update={"caches": {cache.name: cache for cache in caches}})
     names = [f"/store/f{i}.root" for i in range(500)]
     dids = pa.array([f"cms:{name}" for name in names])
     planned: dict[str, Any] = {}
@@ -344,8 +344,8 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
         reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
         assert {name: rucio_server(reply, name) for name in names} == planned
-        asked = {"client": "EDGE", "filename": names[0]}
-        assert httpx.post(f"{started.url}/prefix", json=asked).text == planned[names[0]]
+        request = {"client": "EDGE", "filename": names[0]}
+        assert httpx.post(f"{started.url}/prefix", json=request).text == planned[names[0]]
         health = httpx.get(f"{started.url}/health").json()
         assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
 

@@ -135,14 +135,14 @@ def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: 
     }
     figures = {figure.caption: figure.plot for figure in section.figures}
     series = {
-        one.label: [point.y for point in one.points]
-        for one in figures["Hits and misses per day, all caches, in reads"].series
+        line.label: [point.y for point in line.points]
+        for line in figures["Hits and misses per day, all caches, in reads"].series
     }
     assert series["hits"] == [1, 0, 1]
     assert series["misses"] == [2, 0, 1]
     assert series["hits, two-week mean"] == [1, 0.5, 2 / 3]
     of_bytes = figures["Hits and misses per hour, all caches, in bytes"].series
-    hours = {point.text: point.y for one in of_bytes if one.label == "misses" for point in one.points}
+    hours = {point.text: point.y for line in of_bytes if line.label == "misses" for point in line.points}
     assert {text: y for text, y in hours.items() if y} == {
         "9 B, 2026-03-01T05:00:00Z": 9,
         "4 B, 2026-03-03T07:00:00Z": 4,

@@ -62,9 +62,9 @@ def test_days_after_the_beginning_do_not_count_until_it_has_settled() -> None:
 
 def test_nothing_on_one_side_is_told() -> None:
     with pytest.raises(InputError, match="on no day after"):
-        pair({at_s: one for at_s, one in ratios(0.0).items() if at_s < BEGAN_S})
+        pair({at_s: ratio for at_s, ratio in ratios(0.0).items() if at_s < BEGAN_S})
     with pytest.raises(InputError, match="on no day before"):
-        pair({at_s: one for at_s, one in ratios(0.0).items() if at_s >= BEGAN_S})
+        pair({at_s: ratio for at_s, ratio in ratios(0.0).items() if at_s >= BEGAN_S})
 
 
 def recorded(root: Path) -> None:

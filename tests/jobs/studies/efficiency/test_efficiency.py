@@ -37,16 +37,16 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
     answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
     assert (answer.jobs, answer.found_share, answer.shared_reads) == (4000, 1.0, 0)
     places = {group.place: group for group in answer.by_place}
-    assert set(places) == {one.place for one in PIC}
-    for one in PIC:
-        group = places[one.place]
-        assert group.jobs == one.jobs
+    assert set(places) == {planted.place for planted in PIC}
+    for planted in PIC:
+        group = places[planted.place]
+        assert group.jobs == planted.jobs
         assert group.tasks == 50
-        assert group.cpu_efficiency_share == pytest.approx(one.efficiency, abs=0.02)
+        assert group.cpu_efficiency_share == pytest.approx(planted.efficiency, abs=0.02)
         assert group.cpu_efficiency_lower_share is not None and group.cpu_efficiency_upper_share is not None
-        assert group.cpu_efficiency_lower_share < one.efficiency < group.cpu_efficiency_upper_share
+        assert group.cpu_efficiency_lower_share < planted.efficiency < group.cpu_efficiency_upper_share
         assert 0.012 < group.cpu_efficiency_upper_share - group.cpu_efficiency_lower_share < 0.04
-        assert group.failed_share == pytest.approx(one.failed, abs=0.02)
+        assert group.failed_share == pytest.approx(planted.failed, abs=0.02)
     assert "a CPU efficiency of 9" in (tmp_path / "page.html").read_text()
 
 
@@ -71,8 +71,8 @@ def test_a_job_that_two_sources_report_is_told(settings: Settings) -> None:
     tables.replace_arrow(JOB_RECORDS, pa.concat_tables([tables.read_arrow(JOB_RECORDS), rows]))
     both = efficiency.run(settings, DAYS)
     assert both.sources == {"htcondor_history": 1000, "wmarchive": 1000}
-    one = efficiency.run(settings, dataclasses.replace(DAYS, source="wmarchive"))
-    assert (one.jobs, one.sources) == (1000, {"wmarchive": 1000})
+    answer = efficiency.run(settings, dataclasses.replace(DAYS, source="wmarchive"))
+    assert (answer.jobs, answer.sources) == (1000, {"wmarchive": 1000})
 
 
 def test_without_job_records_there_is_an_error_that_says_what_to_pull(settings: Settings) -> None:
@@ -93,7 +93,7 @@ def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
             opening(1), closing(1), pseq=0, begin=begun_s + 60, end=begun_s + 120, stod=begun_s - 60, sid=7
         ),
     ]
-    lines = [json.dumps({"remote": "h:1", "data": base64.b64encode(one).decode()}) for one in datagrams]
+    lines = [json.dumps({"remote": "h:1", "data": base64.b64encode(sent).decode()}) for sent in datagrams]
     (tmp_path / "packets.jsonl").write_text("\n".join(lines))
     tables = Tables(settings.tables.root)
     for source, path in (("htcondor_history", history), ("xrootd_fstream", tmp_path / "packets.jsonl")):
@@ -125,11 +125,11 @@ def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
     assert (after.jobs, after.untimed_jobs, before.untimed_jobs) == (550, 110, 0)
     shares = [
         (
-            sum(group.jobs * (group.failed_share or 0) for group in one.by_place),
-            sum(group.core_hours - group.wasted_core_hours for group in one.by_place),
-            next(group.cpu_efficiency_share for group in one.by_place if group.place == "hit"),
+            sum(group.jobs * (group.failed_share or 0) for group in answer.by_place),
+            sum(group.core_hours - group.wasted_core_hours for group in answer.by_place),
+            next(group.cpu_efficiency_share for group in answer.by_place if group.place == "hit"),
         )
-        for one in (before, after)
+        for answer in (before, after)
     ]
     assert shares[1] == pytest.approx((shares[0][0] + 100, *shares[0][1:]))
     assert "110 of 550" in (tmp_path / "page.html").read_text().replace("\u00a0", " ")
@@ -137,10 +137,10 @@ def test_jobs_without_times_count_as_jobs_and_failures_and_in_no_hours(
 
 def test_a_job_with_two_starts_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings.load(tables=str(tmp_path / "tables"), env={})
-    made = job_records._job
+    job_of = job_records._job
 
     def doubled(planted: Planted, *args: Any, **others: Any) -> Any:
-        job, reads = made(planted, *args, **others)
+        job, reads = job_of(planted, *args, **others)
         return job | {"event_id": "e" if planted.place == "hit" else job["event_id"]}, reads
 
     monkeypatch.setattr(job_records, "_job", doubled)

@@ -230,15 +230,15 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     """Two files of 10 bytes of which 4 are read by blocks of 5 fit into a cache of 10."""
     trace = tmp_path / "parts.csv"
     trace.write_text("time,item,size,read\n" + "".join(f"{t},{t % 2},10,4\n" for t in range(6)))
-    given = ("replay", "--trace", trace, "--capacity", "10", "--json", "--columns", "read=read", "--policy")
-    (whole,) = json.loads(cachecast(*given, "steward-lru", "--no-bound").stdout)
-    (parts,) = json.loads(cachecast(*given, "steward-lru", "--block-size", "5B").stdout)
+    words = ("replay", "--trace", trace, "--capacity", "10", "--json", "--columns", "read=read", "--policy")
+    (whole,) = json.loads(cachecast(*words, "steward-lru", "--no-bound").stdout)
+    (parts,) = json.loads(cachecast(*words, "steward-lru", "--block-size", "5B").stdout)
     assert (whole["hits"], whole["wan_bytes"]) == (0, 60)
     assert (parts["hits"], parts["wan_bytes"], parts["bytes_requested"]) == (4, 10, 24)
     with pytest.raises(CachecastError, match="lru caches whole files; choose among steward"):
-        cachecast(*given, "lru,steward-lru", "--block-size", "5B")
+        cachecast(*words, "lru,steward-lru", "--block-size", "5B")
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
-    rows = json.loads(cachecast(*given, "lru,steward-lru", *marked).stdout)
+    rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
 
 
@@ -256,5 +256,5 @@ def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:
     piped = CliRunner().invoke(app, [*words, "--trace", "-"], input=tiny.read_bytes())
     assert piped.exception is None
     plain = CliRunner().invoke(app, [*words, "--trace", str(tiny)])
-    first, second = ([row | {"seconds": 0} for row in json.loads(one.stdout)] for one in (piped, plain))
+    first, second = ([row | {"seconds": 0} for row in json.loads(run.stdout)] for run in (piped, plain))
     assert first == second

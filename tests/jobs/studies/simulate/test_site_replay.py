@@ -43,8 +43,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     rows = [access(at, name) for at, name in sorted(hot + cold)]
     tables.replace_arrow(ACCESSES, accesses(rows, scope="x", size_bytes=10**6, source="rucio_traces"))
     for as_of_s in range(START + 2 * DAY_S, START + 4 * DAY_S, CYCLE):
-        seen = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
-        rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in seen]
+        rare = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
+        rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in rare]
         tables.replace_rows(PREDICTIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "default"))
     return tables
 
@@ -91,9 +91,9 @@ def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
     rows = run(tables)
     stored = {row["policy"]: row for row in tables.read_arrow(REPLAYS).to_pylist()}
     for row in rows:
-        kept = stored[row["policy"]].keys() & row.keys()
-        assert {k: stored[row["policy"]][k] for k in kept} == {k: row[k] for k in kept}
-        assert set(REPLAYS.column_names) <= kept
+        columns = stored[row["policy"]].keys() & row.keys()
+        assert {k: stored[row["policy"]][k] for k in columns} == {k: row[k] for k in columns}
+        assert set(REPLAYS.column_names) <= columns
     days = tables.read_arrow(REPLAY_DAYS).to_pandas()
     for policy, part in days[days["policy"] != "bound"].groupby("policy"):
         assert part["hits"].sum() == stored[policy]["hits"]
@@ -127,11 +127,11 @@ def test_the_bound_is_a_policy_too(tables: Tables) -> None:
 
 
 def test_days_without_accesses_are_refused(tables: Tables) -> None:
-    asked, there = (
+    missing, there = (
         r"from 2027-04-05 to 2027-04-06, nor in the \S+ before",
         "accesses of 2026-03-01 to 2026-03-0",
     )
-    with pytest.raises(StaleInputError, match=f"no access {asked}; there are {there}"):
+    with pytest.raises(StaleInputError, match=f"no access {missing}; there are {there}"):
         run(tables, first_day_s=START + 400 * DAY_S, last_day_s=START + 401 * DAY_S)
 
 

@@ -60,7 +60,7 @@ def tables(tmp_path: Path) -> Path:
     return root
 
 
-def asked(*words: str) -> Any:
+def answer_of(*words: str) -> Any:
     return cachecast_main.asked("storage", *words)
 
 
@@ -87,7 +87,7 @@ def busiest_s(reads: list[Read]) -> float:
 
 def test_of_a_trace_alone_all_files_go_and_caches_serve_their_reads(trace: Path, reads: list[Read]) -> None:
     n_read = len({file for _, file in reads})
-    answer = asked("--trace", str(trace), "--capacity", "500kB,1MB", "--node-disk", "300kB")
+    answer = answer_of("--trace", str(trace), "--capacity", "500kB,1MB", "--node-disk", "300kB")
     for capacity, point in zip((500_000, 1_000_000), answer["points"], strict=True):
         fetched = missed(reads, capacity)
         assert point["dropped_bytes"] == n_read * SIZE
@@ -97,7 +97,7 @@ def test_of_a_trace_alone_all_files_go_and_caches_serve_their_reads(trace: Path,
         assert point["served_bytes_s"] == pytest.approx(busiest_s(reads))
         assert point["wan_bytes_s"] == pytest.approx(busiest_s(fetched))
         assert (point["nodes"], point["limit"]) == (-(-capacity // 300_000), "disk")
-    assert [one["dataset"] for one in answer["datasets"]][-1] == "ds0"
+    assert [dataset["dataset"] for dataset in answer["datasets"]][-1] == "ds0"
 
 
 def test_what_no_other_disk_has_stays_and_rules_are_named(
@@ -105,10 +105,10 @@ def test_what_no_other_disk_has_stays_and_rules_are_named(
 ) -> None:
     page = tmp_path / "page.html"
     words = ("--trace", str(trace), "--tables", str(tables), "--rse", "pic*", "--capacity", "300kB")
-    answer = asked(*words, "--out", str(page))
+    answer = answer_of(*words, "--out", str(page))
     (point,) = answer["points"]
     assert "a rule keeps it, and on another disk" in page.read_text()
-    stored = {one["kept_by"]: one["stored_bytes"] for one in answer["stored"]}
+    stored = {kind["kept_by"]: kind["stored_bytes"] for kind in answer["stored"]}
     assert list(stored.values()) == [20 * SIZE, *[10 * SIZE] * 4]
     assert (point["dropped_bytes"], point["rule_bytes"]) == (40 * SIZE, 20 * SIZE)
     assert "2 MB of that are kept by rules, which must go first, or" in answer["findings"][0]
@@ -116,10 +116,10 @@ def test_what_no_other_disk_has_stays_and_rules_are_named(
     assert point["wan_bytes_per_day"] == pytest.approx(len(missed(goes, 300_000)) * SIZE / N_DAYS)
     ruled_files = {row["dataset"]: row["ruled_files"] for row in answer["datasets"]}
     assert ruled_files == {"cms:ds0": 0, "cms:ds1": 10, "cms:ds2": 0, "cms:ds3": 10}
-    kept = asked(*words, "--keep-ruled")
-    assert (kept["points"][0]["dropped_bytes"], kept["points"][0]["rule_bytes"]) == (20 * SIZE, 0)
+    with_ruled = answer_of(*words, "--keep-ruled")
+    assert (with_ruled["points"][0]["dropped_bytes"], with_ruled["points"][0]["rule_bytes"]) == (20 * SIZE, 0)
     with pytest.raises(InputError, match=r"no replica is at T2_XX\*; .* CERN, CERN_TAPE, FNAL"):
-        asked(*(word.replace("pic*", "T2_XX*") for word in words))
+        answer_of(*(word.replace("pic*", "T2_XX*") for word in words))
 
 
 def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
@@ -137,23 +137,23 @@ def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
     cache.mkdir(parents=True)
     words = 'name = "xc"\nkind = "xcache"\nurl = "root://xc:1094"\ncapacity = "1TB"\nrse = "XC-PIC"\n'
     (cache / "xc.toml").write_text(words)
-    answer = asked(
+    answer = answer_of(
         *("--trace", str(trace), "--tables", str(tables), "--conf", str(cache.parent)),
         *("--rse", "PIC_DISK", "--rse", "XC*", "--capacity", "100kB"),
     )
-    assert [(one["kept_by"], one["files"]) for one in answer["stored"]] == [("the last replica", 4)]
+    assert [(kind["kept_by"], kind["files"]) for kind in answer["stored"]] == [("the last replica", 4)]
     assert answer["points"][0]["dropped_bytes"] == 0
     assert sum("1 of 4 replicas were last told of" in note for note in answer["notes"]) == 1
 
 
 def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[Read]) -> None:
     words = ("--trace", str(trace), "--capacity", "300kB")
-    whole, limit = asked(*words), 150
+    whole, limit = answer_of(*words), 150
     assert whole["points"][0]["wan_bytes_s"] > limit
-    answer = asked(*words, "--network", "150")
+    answer = answer_of(*words, "--network", "150")
     (point,) = answer["points"]
     assert 0 < point["wan_bytes_s"] <= limit
-    gone = {one["dataset"] for one in answer["datasets"]}
+    gone = {dataset["dataset"] for dataset in answer["datasets"]}
     more = whole["datasets"][len(gone)]["dataset"]
     goes = [read for read in reads if f"ds{read[1] // 10}" in {*gone, more}]
     assert busiest_s(missed(goes, 300_000)) > limit
@@ -167,11 +167,11 @@ def test_reads_without_a_replica_here_are_counted_and_change_nothing(
     strangers = [f"{DAY_S * N_DAYS - 1},/else/{i},{SIZE},no" for i in range(7)]
     other.write_text("\n".join([*rows, *strangers]) + "\n")
     words = ("--tables", str(tables), "--rse", "PIC_DISK", "--capacity", "300kB")
-    answer, plain = asked("--trace", str(other), *words), asked("--trace", str(trace), *words)
+    answer, plain = answer_of("--trace", str(other), *words), answer_of("--trace", str(trace), *words)
     assert answer["points"] == plain["points"]
     assert any("7 of 907 accesses read 7 files without a replica here" in note for note in answer["notes"])
 
 
 def test_a_cache_as_large_as_the_storage_is_refused(trace: Path) -> None:
-    verdict = asked("--trace", str(trace), "--capacity", "9MB")["verdict"]
+    verdict = answer_of("--trace", str(trace), "--capacity", "9MB")["verdict"]
     assert verdict.startswith("No: a cache of 9 MB takes")

@@ -105,10 +105,10 @@ def test_the_tables_hold_the_studys_numbers(three_weeks: Study) -> None:
 def test_every_value_that_can_be_read_has_a_unit(three_weeks: Study) -> None:
     html_page = study_page(three_weeks, what="a")
     data = re.findall(r'<script type="application/json">(.*?)</script>', html_page, re.DOTALL)
-    texts = [[point[3] for point in json.loads(one)["points"]] for one in data]
+    texts = [[point[3] for point in json.loads(text)["points"]] for text in data]
     assert all(texts)
-    for said in itertools.chain(*texts):
-        assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", said), said
+    for text in itertools.chain(*texts):
+        assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", text), text
 
 
 def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
     config = workload.load("demo", start_s=START, seed=3, days=2)
-    made = workload.write(config, out=tmp_path / "raw", raw=True)
+    raw = workload.write(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
-    reads = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=made.traces, day=day, salt="s")
-    files = pull_input.pull(LocalEngine(), tables, source="rucio_files", path=made.catalogue, day=day)
-    assert (reads.n_new, dict(reads.n_rejected)) == (made.accesses, {})
+    reads = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=raw.traces, day=day, salt="s")
+    files = pull_input.pull(LocalEngine(), tables, source="rucio_files", path=raw.catalogue, day=day)
+    assert (reads.n_new, dict(reads.n_rejected)) == (raw.accesses, {})
     assert reads.days == ("2026-03-01", "2026-03-02")
-    assert (files.n_new, dict(files.n_rejected)) == (made.files, {})
+    assert (files.n_new, dict(files.n_rejected)) == (raw.files, {})
     accesses = tables.read_arrow(ACCESSES).to_pandas()
     assert (accesses["known_at"] > accesses["closed_at"]).all()
     assert accesses["user"].str.fullmatch("[0-9a-f]{16}").all()
@@ -53,11 +53,11 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> No
 
 
 def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
-    made = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t")
+    written = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t")
     assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]
-    accesses, files = pq.read_table(made.traces), pq.read_table(made.catalogue)
-    assert (accesses.num_rows, files.num_rows) == (made.accesses, made.files)
-    assert made.size_bytes == pc.sum(files["size_bytes"]).as_py()
+    accesses, files = pq.read_table(written.traces), pq.read_table(written.catalogue)
+    assert (accesses.num_rows, files.num_rows) == (written.accesses, written.files)
+    assert written.size_bytes == pc.sum(files["size_bytes"]).as_py()
     assert accesses.column_names == [
         *("accessed_at", "closed_at", "did", "dataset", "category", "tier", "size_bytes", "read_bytes"),
         *("origin", "site", "user", "task", "activity"),
@@ -69,7 +69,7 @@ def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
         assert pa.types.is_dictionary(accesses.schema.field(name).type), name
     assert pc.any(pc.invert(pc.is_in(files["did"], pc.unique(accesses["did"].cast(pa.string()))))).as_py()
     trace = read_trace(tmp_path / "t").trace
-    assert (trace.n_accesses, trace.n_items) == (made.accesses, made.files)
+    assert (trace.n_accesses, trace.n_items) == (written.accesses, written.files)
 
 
 def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
 
 def test_the_capacities_of_worth_it_fit_its_trace(tmp_path: Path) -> None:
     page = (Path(__file__).parents[4] / "docs" / "worth-it.md").read_text()
-    made = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
-    assert made is not None
-    workload.write(workload.load(made[1], seed=1, accesses=int(made[2])), out=tmp_path)
+    command = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
+    assert command is not None
+    workload.write(workload.load(command[1], seed=1, accesses=int(command[2])), out=tmp_path)
     footprint = read_trace(tmp_path).trace.footprint_bytes
     texts = re.findall(r"--trace T --capacity (\w[\w,]*)", page)
     capacities = [parse_bytes(size) for text in texts for size in text.split(",")]

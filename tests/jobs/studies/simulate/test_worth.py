@@ -41,17 +41,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked(trace: Path, *words: str) -> Any:
+def answer_of(trace: Path, *words: str) -> Any:
     return cachecast_main.asked("worth-it", "--trace", trace, "--capacity", f"{CAPACITY}B", *words)
 
 
 @pytest.fixture(scope="module")
 def plain(trace: Path) -> Any:
-    return asked(trace)
+    return answer_of(trace)
 
 
 def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None:
-    options = {one["option"]: one for one in plain["options"]}
+    options = {option["option"]: option for option in plain["options"]}
     reads = read_trace(trace).trace
     from_s = parse_day(plain["first_day"])
     n_days = N_DAYS - from_s // DAY_S
@@ -73,11 +73,11 @@ def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None
 
 
 def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any, tmp_path: Path) -> None:
-    assert all(one["core_hours_per_day"] is one["money_per_year"] is None for one in plain["options"])
+    assert all(row["core_hours_per_day"] is row["money_per_year"] is None for row in plain["options"])
     assert "no CPU hours: the round trip to the origins is not given" in str(plain["assumptions"])
     prices = ("--price-wan", "2e9", "--price-disk", "1e9", "--price-steward", "100")
-    priced = asked(trace, *prices, "--out", str(tmp_path / "page.html"))
-    options = {one["option"]: one for one in priced["options"]}
+    priced = answer_of(trace, *prices, "--out", str(tmp_path / "page.html"))
+    options = {row["option"]: row for row in priced["options"]}
     steward = options["a steward"]
     assert steward["money_per_year"] == pytest.approx(365 * steward["saved_bytes_per_day"] / 1e12 * 2e9 - 100)
     larger = options["LRU, more disk"]
@@ -103,7 +103,7 @@ def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: 
     short = tmp_path / "short.csv"
     short.write_text("time,path,size\n" + "".join(f"{day * DAY_S},f{day % 3},9\n" for day in range(20)))
     with pytest.raises(InputError, match=r"too few for a steward .* `cachecast curve`"):
-        asked(short)
+        answer_of(short)
 
 
 def interval(mean: float, lower: float | None, upper: float | None) -> worth.Option:
@@ -130,12 +130,12 @@ def test_the_verdict_follows_the_bounds_and_the_prices(
 
 
 def test_too_few_days_are_no_verdict(trace: Path) -> None:
-    answer = asked(trace, "--from", "1970-01-25")
+    answer = answer_of(trace, "--from", "1970-01-25")
     assert "unknown, too few days to tell: 8 count" in answer["verdict"]
     day = re.search(r"give --from (1970-01-\d\d)\.", answer["verdict"])
-    assert day is not None and "unknown" not in asked(trace, "--from", day[1])["verdict"]
+    assert day is not None and "unknown" not in answer_of(trace, "--from", day[1])["verdict"]
     with pytest.raises(InputError, match=r"is after the last access"):
-        asked(trace, "--from", "1971-01-01")
+        answer_of(trace, "--from", "1971-01-01")
 
 
 def test_a_steward_that_fetches_more_is_no_disk(trace: Path) -> None:
@@ -145,15 +145,15 @@ def test_a_steward_that_fetches_more_is_no_disk(trace: Path) -> None:
 
 def test_progress_only_grows_and_learning_is_most_of_it(trace: Path) -> None:
     file = AskedReads(trace=trace)
-    seen: list[tuple[int, int, str]] = []
+    steps: list[tuple[int, int, str]] = []
     worth.run(
         Settings.load(None),
         file.accesses(),
         worth.SiteFacts(),
         capacity_bytes=CAPACITY,
         more=2,
-        on_progress=lambda *step: seen.append(step),
+        on_progress=lambda *step: steps.append(step),
     )
-    done, totals, _ = zip(*seen, strict=True)
+    done, totals, _ = zip(*steps, strict=True)
     assert list(done) == sorted(done) and set(totals) == {done[-1]} == {20}
-    assert len({at for at, _, what in seen if what.startswith("learning")}) > 3
+    assert len({at for at, _, what in steps if what.startswith("learning")}) > 3

@@ -58,9 +58,9 @@ def test_clients_read_every_byte_once(n_files: int, n_clients: int) -> None:
 @pytest.mark.parametrize("share", [0.05, 0.35, 1.0])
 def test_requests_ask_for_their_share_within_the_piece(share: float) -> None:
     piece = Piece("/f", 100 * MIB, 3 * PART_BYTES, 50 * MIB + 7, share)
-    asked = [one for some in requests(piece) for one in some]
-    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(asked))
-    assert asked[0][0] == piece.first and sum(asked[-1]) <= piece.first + piece.n_bytes
+    ranges = [span for some in requests(piece) for span in some]
+    assert all(a[0] + a[1] <= b[0] for a, b in itertools.pairwise(ranges))
+    assert ranges[0][0] == piece.first and sum(ranges[-1]) <= piece.first + piece.n_bytes
     assert asked_bytes(piece) == pytest.approx(share * piece.n_bytes, rel=0.01)
 
 
@@ -150,7 +150,7 @@ def test_a_server_that_floods_the_client_fills_no_memory() -> None:
 def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int = 1, **more: Any) -> Rate:
     value = None if mb is None else round(mb * 1e6)
     facts: dict[str, Any] = {"open_ms": 1.0, "runs": 3, "failed": 0, "why": None, "is_busy": False}
-    facts |= {f"{one}_bytes_per_s": value for one in ("rate", "lowest", "highest")}
+    facts |= {f"{figure}_bytes_per_s": value for figure in ("rate", "lowest", "highest")}
     return Rate(place, reading, clients, **facts | more)
 
 
@@ -180,9 +180,9 @@ def test_settings_can_be_pasted_and_mean_what_was_measured(tmp_path: Path) -> No
 
 
 def test_advice_names_what_helps() -> None:
-    told = " ".join(answer.advice([*ROWS, rate(ORIGIN, 0.2, reading="5 %"), rate(ORIGIN, 400, clients=16)]))
-    assert f"From {ORIGIN}, 16 clients together get 8.0 times the rate of 1" in told
-    assert f"From {ORIGIN}, reading 5 % of a file takes longer" in told
+    advice = " ".join(answer.advice([*ROWS, rate(ORIGIN, 0.2, reading="5 %"), rate(ORIGIN, 400, clients=16)]))
+    assert f"From {ORIGIN}, 16 clients together get 8.0 times the rate of 1" in advice
+    assert f"From {ORIGIN}, reading 5 % of a file takes longer" in advice
 
 
 def test_the_page_escapes_what_servers_say() -> None:
