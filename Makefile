@@ -71,6 +71,7 @@ verify: $(STAMP)-verify ## longer checks: the release, oracles on thousands of c
 	$(BIN)/python bench/api_docs.py
 	$(BIN)/python bench/calibrate.py
 	$(BIN)/python bench/xcache_purge.py
+	$(BIN)/python bench/xcache_purge.py --xrootd 6.2.1
 	$(BIN)/python bench/drill_steward.py
 	$(BIN)/python bench/drill_attacker.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/drill_tokens.py --minutes 3 --token-minutes 0.8

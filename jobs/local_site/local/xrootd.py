@@ -78,7 +78,8 @@ class CacheOptions(TypedDict, total=False):
     nominal, the one whose last use ended first goes first; base plays no part while the disk has room.
     Candidates are twice the bytes needed, and those opened or asked for since the last purge are spared, so a
     purge may stop short: `restart_cache` purges at once and spares none. Seen on 6.2.1: the first look is a
-    minute after the start; files go down to maximal, less what was written in the last minute.
+    minute after the start; files go down to maximal, less what was written in the last minute, but not
+    below base.
     """
     gstream_port: int | None
     """UDP port of a `prefetch.xcache.receiver.Collector`."""
