@@ -59,20 +59,23 @@ def of_ad(ad: dict[str, str]) -> str:
     return write_ad({"ClusterId": "0", "JobStatus": "1"} | inputs) if inputs else ""
 
 
-def digest(text: str) -> str:
-    """A name for a text."""
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+def name_of(text: str, who: str) -> str:
+    """A name for a description of equal inputs and owner: of its paths, DIDs and URLs, but for its outputs'.
 
-
-def named_in(text: str) -> str:
-    """The paths, DIDs and URLs of a description, but those of outputs: the rest differs for equal inputs.
-
-    A-REX writes the id of a credential into each; whoever submits, a name.
+    The rest differs: A-REX writes the id of a credential into each; whoever submits, a name.
     """
-    staged_in = "".join(text.split("OutputFile>")[::2])
-    return "\n".join(
-        sorted({word for word in re.split(r"[ \t\n\"'<>()=,]+", staged_in) if {*"/:"} & {*word}})
-    )
+    words = re.split(r"[ \t\n\"'<>()=,]+", "".join(text.split("OutputFile>")[::2]))
+    inputs = "\n".join(sorted({word for word in words if "/" in word or ":" in word}))
+    return f"{hashlib.sha256(inputs.encode(errors='replace')).hexdigest()}-{who}"
+
+
+def waiting() -> list[tuple[float, str, Path]]:
+    """What waits: since when, whose it is by its name, and where."""
+    rows = []
+    for path in SPOOL.glob("*" + NEW):
+        with suppress(FileNotFoundError):  # it has been handed over meanwhile
+            rows.append((path.stat().st_mtime, path.stem.partition("-")[2], path))
+    return rows
 
 
 def keep(text: str, owner: str) -> str:
@@ -81,35 +84,23 @@ def keep(text: str, owner: str) -> str:
     if len(content) > MOST_BYTES:
         return f"its description is larger than {MOST_BYTES >> 20} MiB"
     SPOOL.mkdir(mode=0o700, parents=True, exist_ok=True)
-    who = digest(owner)[:8] if owner else ""
-    name = f"{digest(named_in(text))}-{who}"
+    who = hashlib.sha256(owner.encode(errors="replace")).hexdigest()[:8] if owner else ""
+    name = name_of(text, who)
     done = SPOOL / (name + DONE)
     if (SPOOL / (name + NEW)).exists() or (done.exists() and is_recent(done)):
         return ""
-    waiting = list(SPOOL.glob("*" + NEW))
-    if len(waiting) >= MOST_WAITING:
-        n_waiting = Counter(map(owner_of, waiting))
-        most = max(n_waiting, key=n_waiting.__getitem__)
-        if n_waiting[who] + 1 >= n_waiting[most]:
+    others = waiting()
+    if len(others) >= MOST_WAITING:
+        n_waiting = Counter(owner for _, owner, _ in others)
+        most, n_most = n_waiting.most_common(1)[0]
+        if n_waiting[who] + 1 >= n_most:
             return f"{MOST_WAITING} jobs wait in {SPOOL} already"
         # Who has the most makes room: nobody can fill the folder against others.
-        max((path for path in waiting if owner_of(path) == most), key=kept_s).unlink(missing_ok=True)
+        max(row for row in others if row[1] == most)[2].unlink(missing_ok=True)
     part = SPOOL / f"{name}.{os.getpid()}"
     part.write_bytes(content)
     part.rename(SPOOL / (name + NEW))
     return ""
-
-
-def owner_of(waiting: Path) -> str:
-    """Whose a description is, as its name says."""
-    return waiting.stem.rpartition("-")[2] if "-" in waiting.stem else ""
-
-
-def kept_s(waiting: Path) -> float:
-    """Since when a description waits; 0: it has gone."""
-    with suppress(FileNotFoundError):
-        return waiting.stat().st_mtime
-    return 0.0
 
 
 def is_recent(done: Path) -> bool:
@@ -128,24 +119,11 @@ def hand_over() -> None:
                 return
             clean()
             for _ in range(MOST_WAITING):
-                waiting = list(SPOOL.glob("*" + NEW))
-                if not waiting:
-                    break
-                following = min(waiting, key=lambda path: (served.get(owner_of(path), 0.0), kept_s(path)))
-                served[owner_of(following)] = time.monotonic()
-                with suppress(FileNotFoundError):  # it has made room for another
-                    give_to_command(following, log)
-
-
-def give_to_command(waiting: Path, log: TextIO) -> None:
-    """Hand a description over. It is done before it is tried: one that ends the command is tried once."""
-    done = waiting.rename(waiting.with_suffix(DONE))
-    done.touch()
-    prefill(done, log)
-    # Its name is all that counts now: a description may hold a secret, and many fill a disk.
-    os.truncate(done, 0)
-    if os.fstat(log.fileno()).st_size > MOST_LOG_BYTES:
-        log.truncate(0)
+                rows = sorted(waiting(), key=lambda row: (served.get(row[1], 0.0), row[0]))
+                for _, owner, path in rows[:1]:
+                    served[owner] = time.monotonic()
+                    with suppress(FileNotFoundError):  # it has made room for another
+                        prefill(path, log)
 
 
 def clean() -> None:
@@ -161,21 +139,27 @@ def clean() -> None:
                 part.unlink()
 
 
-def prefill(file: Path, log: TextIO) -> None:
+def prefill(path: Path, log: TextIO) -> None:
     """Run `cachecast prefill` for a description; what it says, or why it did not run, is in the log."""
-    line = [COMMAND, "prefill", "--cache", os.environ["CACHECAST_CACHE"], "--described", str(file)]
+    # Done before it is tried: a description that ends the command is tried once.
+    done = path.rename(path.with_suffix(DONE))
+    done.touch()
+    line = [COMMAND, "prefill", "--cache", os.environ["CACHECAST_CACHE"], "--described", str(done)]
     line += ["--conf", conf] if (conf := os.environ.get("CACHECAST_CONF")) else []
     try:
         subprocess.run(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         log.write(f"{COMMAND}: {error}\n")
+    # Its name is all that counts now: a description may hold a secret, and many fill a disk.
+    os.truncate(done, 0)
+    if os.fstat(log.fileno()).st_size > MOST_LOG_BYTES:
+        log.truncate(0)
 
 
 def take(text: str, owner: str, whys: list[str]) -> None:
     """Keep a description, and start the process that hands it over; `whys` gets why not, or nothing."""
     try:
-        why = keep(text, owner)
-        if not why:
+        if not (why := keep(text, owner)):
             nothing = subprocess.DEVNULL
             line = [sys.executable, __file__, "--hand-over"]
             subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
@@ -200,16 +184,14 @@ def main() -> None:
         give(job)
         ad = read_ads(job)[-1]
         text, owner = of_ad(ad), next((ad[name] for name in ad if name.lower() == "owner"), "")
-    why = "" if text else "it names no input"
+    whys = [] if text else ["it names no input"]
     if "CACHECAST_CACHE" not in os.environ:
-        why = "set CACHECAST_CACHE"
-    whys = [why] if why else []
-    if not why:
+        whys = ["set CACHECAST_CACHE"]
+    if not whys:
         taking = threading.Thread(target=take, args=(text, owner, whys), daemon=True)
         taking.start()
         taking.join(PATIENCE_S)
-    why = whys[0] if whys else f"{SPOOL} does not answer within {PATIENCE_S} s"
-    if why:
+    if why := (whys or [f"{SPOOL} does not answer within {PATIENCE_S} s"])[0]:
         left_alone(ad, why)
     sys.stderr.flush()
     os._exit(0)  # whatever hangs

@@ -139,9 +139,7 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
     oldest = day_label(as_of_s - judging.KEPT_S - stale_s)
     newest = {key[2]: key for key in sorted(head.partitions) if parse_as_of(key[1]) <= as_of_s}
     drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
-    drop += [
-        key for key in newest.values() if key[0] < day_label(as_of_s - FURTHEST_S - judging.KEPT_S - stale_s)
-    ]
+    drop += [key for key in newest.values() if key[0] < day_label(as_of_s - FURTHEST_S - stale_s)]
     tables.commit(QUEUE, [], base=None, drop=drop)
     fold_prefills(tables, as_of_s, most=0)
 
@@ -183,10 +181,8 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
     )
     rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], at(as_of_s))))
     valid = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
-    # Prefills run out unnoticed.
-    is_stale = pc.and_not(
-        pc.less_equal(rows["expires_at"], at(as_of_s)), pc.starts_with(rows["queue"], announced.PREFILLS)
-    )
+    is_prefill = pc.starts_with(rows["queue"], announced.PREFILLS)  # they run out unnoticed
+    is_stale = pc.and_not(pc.less_equal(rows["expires_at"], at(as_of_s)), is_prefill)
     believed = announced.believed(tables, as_of_s=as_of_s)
     doubted = [name for name, share in believed.items() if share < announced.DOUBTED]
     heard = valid.filter(pc.invert(pc.is_in(valid["queue"], value_set=pa.array(doubted, pa.string()))))

@@ -24,6 +24,7 @@ from jobs.loop.ingest.queue_entries import Checked, check_entries
 from jobs.loop.ingest.queued_files import Queued, files_of_inputs
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.sources.local import check_answers
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
@@ -73,6 +74,7 @@ class PrefillSummary:
 
 def listed(path: Path) -> list[str]:
     """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
+    check_answers(str(path))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -4,13 +4,12 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemons import NoServer, end, free_ports, start, wait
+from daemons import NoServer, end, free_ports, listens, start, wait
 from voms_site import Authority
 
 _START = Path("/usr/share/arc/arc-arex-start")
@@ -101,11 +100,5 @@ def running(callout: str) -> Iterator[Arex]:
             daemons.append(start([str(command), "-f"], folder / f"{command.name}.log", env=site.env))
             stack.callback(end, daemons[-1])
             stack.callback(os.killpg, daemons[-1].pid, signal.SIGKILL)  # it ends when its transfers have
-        wait(lambda: (folder / "control/gm.fifo").exists() and _answers(port), folder, *daemons)
+        wait(lambda: (folder / "control/gm.fifo").exists() and listens(port), folder, *daemons)
         yield site
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
