@@ -23,6 +23,7 @@ from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
+from jobs.loop.ingest.sources.local import check_answers
 
 MOST_PREFILLS = 32
 _READ_WITHIN_S = 3600
@@ -47,6 +48,12 @@ class QueueSummary:
     alarms: tuple[str, ...] = ()
 
 
+def check_state(settings: Settings) -> None:
+    """Raise InputError if the tables or the journal are on a file system that does not answer."""
+    for place in (settings.tables.root, str(settings.push.journal)):
+        check_answers(place)
+
+
 def run(
     settings: Settings,
     *,
@@ -62,6 +69,7 @@ def run(
     past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is, or if
     `site` is none of ours.
     """
+    check_state(settings)
     if name.startswith(announced.PREFILLS):
         raise InputError(f"a queue must not be called {name}: {announced.PREFILLS}… are prefills")
     place, caches = Place.of(settings, as_of_s, site), settings.caches.values()

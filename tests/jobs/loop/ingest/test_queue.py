@@ -206,7 +206,9 @@ def test_accounts_without_end_or_with_users_without_end_leave_room_for_others(
     assert {lfn(n) for n in range(40)} <= set(inputs)
     assert answer.rejected == {"too many: more than 100 of all": 250}
     assert answer.jobs == answer.inputs == len(inputs) == 90
-    mixed = [{"job_id": f"n{n}", "owner": f"eve{n // 90}", "file": f"/m/{n}"} for n in range(900)]
+    mixed: list[dict[str, Any]] = [
+        {"job_id": f"n{n}", "owner": f"eve{n // 90}", "file": f"/m/{n}"} for n in range(900)
+    ]
     mixed[500:500] = [{"job_id": "d", "owner": "dan", "files": [lfn(n) for n in range(50, 55)]}]
     ask(tables, mixed, tmp_path, name="mixed")
     assert {lfn(n) for n in range(50, 55)} <= set(tables.read_arrow(QUEUE)["input"].to_pylist())
