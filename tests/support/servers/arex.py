@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ joblog = {folder}/jobs.log
 pidfile = {folder}/arex.pid
 wakeupperiod = 1
 loglevel = VERBOSE
-tmpdir = {folder}
+tmpdir = {folder}/tmp
 {callout}
 [arex/ws]
 wsurl = https://localhost:{port}/arex
@@ -91,6 +90,8 @@ def running(callout: str) -> Iterator[Arex]:
         site = Arex(folder, port)
         for each in ("control", "session"):
             (folder / each).mkdir()
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o1777)
         (folder / "arc.conf").write_text(_CONF.format(folder=folder, callout=callout, port=port))
         # It would make primes of its own, for minutes.
         line = ["openssl", "genpkey", "-genparam", "-algorithm", "DH", "-pkeyopt", "group:ffdhe2048"]
@@ -99,6 +100,6 @@ def running(callout: str) -> Iterator[Arex]:
         for command in (_START, _START.with_name("arc-arex-ws-start")):
             daemons.append(start([str(command), "-f"], folder / f"{command.name}.log", env=site.env))
             stack.callback(end, daemons[-1])
-            stack.callback(os.killpg, daemons[-1].pid, signal.SIGKILL)  # it ends when its transfers have
+            stack.callback(daemons[-1].kill)  # asked to end, it waits for its transfers
         wait(lambda: (folder / "control/gm.fifo").exists() and listens(port), folder, *daemons)
         yield site
