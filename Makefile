@@ -34,9 +34,10 @@ up: $(STAMP)-airflow ## Airflow, MLflow, placement, collector and an XCache on t
 down: ## end what `make up` has started, and nothing else
 	$(BIN)/cachecast down --out $(LOCAL)
 
-test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLflow, XRootD, Airflow and Chromium
+test: $(STAMP)-dev ## everything, against real Spark, HDFS, Rucio, ActiveMQ, MLflow, XRootD, A-REX, Airflow and Chromium
 	@conf/deploy/system.sh xrootd
 	@conf/deploy/system.sh browser
+	@conf/deploy/system.sh arc
 	@conf/deploy/system.sh postgresql
 	@conf/deploy/system.sh prometheus
 	@conf/deploy/hdfs.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install the system packages that cachecast needs: `system.sh core` (Java 17, a Python with venv, OpenMP),
 # `system.sh xrootd` (a real XRootD server), `system.sh xrootd-build` (what xrootd.sh compiles another one with),
-# `system.sh browser` (Chromium, which the tests open pages in),
+# `system.sh browser` (Chromium, which the tests open pages in), `system.sh arc` (a real A-REX, and its client),
 # `system.sh jars` (what hdfs.sh and rucio.sh fetch jars with), `system.sh postgresql` (a real PostgreSQL server),
 # `system.sh prometheus` (promtool and systemd-analyze, which check what conf/deploy holds),
 # `system.sh containers` (bubblewrap, which bench/pods.py runs the chart's pods in),
@@ -46,6 +46,12 @@ xrootd-build)
 browser)
     want chromium command -v chromium
     ;;
+arc)
+    want nordugrid-arc-arex test -x /usr/share/arc/arc-arex-ws-start
+    want nordugrid-arc-client command -v arcsub
+    want nordugrid-arc-plugins-arcrest test -e /usr/lib/arc/libaccARCREST.so
+    want nordugrid-arc-plugins-xrootd test -e /usr/lib/arc/external/libdmcxrootd.so
+    ;;
 jars)
     want curl command -v curl
     want ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
@@ -67,7 +73,7 @@ bench)
     want wrk command -v wrk
     ;;
 *)
-    echo "usage: system.sh core|xrootd|xrootd-build|browser|jars|postgresql|prometheus|containers|bench" >&2
+    echo "usage: system.sh core|xrootd|xrootd-build|browser|arc|jars|postgresql|prometheus|containers|bench" >&2
     exit 2
     ;;
 esac

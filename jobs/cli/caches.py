@@ -173,11 +173,17 @@ def prefill(
         list[str] | None, typer.Option(help="did of a dataset that the task will read; may be repeated")
     ] = None,
     files: Annotated[
-        Path | None, typer.Option(help="a list of the files it will read: a did or a path per line")
+        Path | None,
+        # Not looked at by its parser, which a file system that hangs would hold up.
+        typer.Option(
+            parser=Path, metavar="PATH", help="a list of the files it will read: a did or a path per line"
+        ),
     ] = None,
     described: Annotated[
         Path | None,
-        typer.Option(help="a job's description that names them: an ad, xRSL or ADL"),
+        typer.Option(
+            parser=Path, metavar="PATH", help="a job's description that names them: an ad, xRSL or ADL"
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
     start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,

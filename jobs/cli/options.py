@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from features.common import files
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
@@ -218,8 +219,10 @@ def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, o
     settings = Settings.load(conf, tables=tables, env=os.environ | more)
     where = conf or os.environ.get("CACHECAST_CONF") or "no file: the defaults"
     _log.info("settings from %s; tables at %s", where, settings.tables.root)
-    # A root elsewhere is not asked: its server may hang, and the command may not need it.
-    if "://" not in settings.tables.root and (Path(settings.tables.root) / "GENERATED.txt").is_file():
+    # A root elsewhere, or on a mount that hangs, is not asked: the command may not need it.
+    root = Path(settings.tables.root)
+    is_asked = "://" not in settings.tables.root and files.silent([root]) is None
+    if is_asked and (root / "GENERATED.txt").is_file():
         from jobs.ground.store import generated
         from jobs.ground.store.tables import Tables
 

@@ -93,6 +93,8 @@ class _Judge:
         self._sites, self._as_of_s = sites, as_of_s
         known = (key for key in sorted(self._queues.partitions) if parse_as_of(key[1]) <= as_of_s)
         self._keys = [key for key in known if key[2] == queue]
+        if self._keys and not self._queues.partitions[self._keys[-1]].n_rows:
+            self._keys.pop()  # a broker may stumble; a second such answer withdraws its work
         self._claims = dict[tuple[str, str | None], _Claims]()
         self.days = sorted({key[0] for key in self._keys})
 

@@ -13,7 +13,7 @@ from features.common.times import day_label, parse_as_of
 from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.commits import Key, MomentKey
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import announced, judging
@@ -23,8 +23,8 @@ from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
+from jobs.loop.ingest.sources.local import check_answers
 
-_LOOK_BACK_S = FURTHEST_S + 7 * 86400
 MOST_PREFILLS = 32
 _READ_WITHIN_S = 3600
 _COLLECTED = "rucio-*.jsonl"
@@ -48,6 +48,12 @@ class QueueSummary:
     alarms: tuple[str, ...] = ()
 
 
+def check_state(settings: Settings) -> None:
+    """Raise InputError if the tables or the journal are on a file system that does not answer."""
+    for place in (settings.tables.root, str(settings.push.journal)):
+        check_answers(place)
+
+
 def run(
     settings: Settings,
     *,
@@ -63,6 +69,7 @@ def run(
     past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is, or if
     `site` is none of ours.
     """
+    check_state(settings)
     if name.startswith(announced.PREFILLS):
         raise InputError(f"a queue must not be called {name}: {announced.PREFILLS}… are prefills")
     place, caches = Place.of(settings, as_of_s, site), settings.caches.values()
@@ -140,7 +147,7 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
     oldest = day_label(as_of_s - judging.KEPT_S - stale_s)
     newest = {key[2]: key for key in sorted(head.partitions) if parse_as_of(key[1]) <= as_of_s}
     drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
-    drop += [key for key in newest.values() if key[0] < day_label(as_of_s - _LOOK_BACK_S)]
+    drop += [key for key in newest.values() if key[0] < day_label(as_of_s - FURTHEST_S - stale_s)]
     tables.commit(QUEUE, [], base=None, drop=drop)
     fold_prefills(tables, as_of_s, most=0)
 
@@ -174,22 +181,21 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
     if not tables.exists(QUEUE):
         return Queued(NO_FILES)
     snapshot = tables.snapshot(QUEUE)
-    since, until = day_label(as_of_s - _LOOK_BACK_S), day_label(as_of_s)
-    latest: dict[str, Key] = {}
-    for key in snapshot.select(since=since, until=until):
-        if parse_as_of(key[1]) <= as_of_s:
-            latest[key[2]] = key  # in order of time
+    # In order of time; what is too old is forgotten.
+    latest = {key[2]: key for key in sorted(snapshot.partitions) if parse_as_of(key[1]) <= as_of_s}
     rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})
     ours = pc.and_(
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )
     rows = rows.filter(pc.and_(ours, pc.less_equal(rows["known_at"], at(as_of_s))))
     valid = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
+    is_prefill = pc.starts_with(rows["queue"], announced.PREFILLS)  # they run out unnoticed
+    is_stale = pc.and_not(pc.less_equal(rows["expires_at"], at(as_of_s)), is_prefill)
     believed = announced.believed(tables, as_of_s=as_of_s)
     doubted = [name for name, share in believed.items() if share < announced.DOUBTED]
     heard = valid.filter(pc.invert(pc.is_in(valid["queue"], value_set=pa.array(doubted, pa.string()))))
     return dataclasses.replace(
         files_of_inputs(tables, heard, as_of_s, believed),
-        n_stale=rows.num_rows - valid.num_rows,
+        n_stale=pc.sum(is_stale).as_py() or 0,
         n_doubted=valid.num_rows - heard.num_rows,
     )

@@ -26,6 +26,9 @@ MOST_INPUTS = 2_000_000
 MOST_OF_ONE = MOST_INPUTS // 4
 """Of one owner; of a work, or a job, whose owner is unknown."""
 
+UNDER = "\n"
+"""Between the account that a broker vouches for and the user that a job states; the account makes room."""
+
 SAMPLE_CHARS = 200
 
 _SOUND = re.compile(
@@ -60,7 +63,7 @@ class Entry(pydantic.BaseModel):
     """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970.
 
     `work`: its name in every queue that knows of it; `certainty`: that the job reads it here; unknown: None.
-    `owner`: who submitted it; it is not kept.
+    `owner`: who submitted it, an account and maybe its user (`UNDER`); it is not kept.
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
@@ -89,6 +92,9 @@ class Entry(pydantic.BaseModel):
         return [*([] if self.dataset is None else [(self.dataset, True)]), *((name, False) for name in files)]
 
 
+_Key = tuple[str, bool, str, str | None]
+
+
 @dataclasses.dataclass
 class Checked:
     """The entries of a queue: rows of `features.schema.QUEUE`, and counts of refused entries.
@@ -97,7 +103,7 @@ class Checked:
     `samples`: the first refused entry of each reason.
     """
 
-    rows: dict[tuple[str, bool, str, str | None], dict[str, object]] = dataclasses.field(default_factory=dict)
+    rows: dict[_Key, dict[str, object]] = dataclasses.field(default_factory=dict)
     n_entries: int = 0
     n_jobs: int = 0
     n_duplicates: int = 0
@@ -117,14 +123,40 @@ class Checked:
             self.samples[reason] = text[:SAMPLE_CHARS]
 
 
+class _Accounts:
+    """Accepted entries by account, and what each account may name at most: where room ends, half as much."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[tuple[int, list[_Key]]]] = {}
+        self._n_names, self._most = Counter[str](), MOST_INPUTS
+
+    def add(self, account: str, n_jobs: int, keys: list[_Key]) -> None:
+        self._entries.setdefault(account, []).append((n_jobs, keys))
+        self._n_names[account] += len(keys)
+
+    def have_room(self, of: Checked, account: str, n_names: int) -> bool:
+        """Whether `n_names` more of an account fit, after the last entries of those with most make room."""
+        while len(of.rows) + n_names > MOST_INPUTS and self._n_names[account] + n_names <= self._most // 2:
+            self._most //= 2
+            for other, entries in self._entries.items():
+                while self._n_names[other] > self._most:
+                    n_jobs, keys = entries.pop()
+                    of.n_jobs -= n_jobs
+                    for key in keys:
+                        del of.rows[key]
+                    self._n_names[other] -= len(keys)
+                    of.refuse(f"{CROWDED}{MOST_INPUTS} of all", {"job_id": keys[0][0] if keys else None})
+        return len(of.rows) + n_names <= MOST_INPUTS and self._n_names[account] + n_names <= self._most
+
+
 def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
     An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
-    `stale_s` after `as_of_s`, or after its expected start. Entries beyond `MOST_INPUTS`, or `MOST_OF_ONE` of
-    an owner, are refused.
+    `stale_s` after `as_of_s`, or after its expected start. Entries beyond `MOST_OF_ONE` of an owner are
+    refused, and beyond `MOST_INPUTS` the last of the accounts that name most.
     """
-    result, named = Checked(), Counter[str]()
+    result, named, by = Checked(), Counter[str](), _Accounts()
     for stated in raw:
         result.n_entries += 1
         fault, entry = _entry(stated, as_of_s)
@@ -132,17 +164,19 @@ def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: st
             result.refuse(fault, stated)
             continue
         owner = entry.owner or entry.work or entry.job_id
-        of_one, of_all = named[owner] + len(entry.inputs), len(result.rows) + len(entry.inputs)
-        if of_one > MOST_OF_ONE or of_all > MOST_INPUTS:
-            who = f"{MOST_OF_ONE} of one owner" if of_one > MOST_OF_ONE else f"{MOST_INPUTS} of all"
+        named[owner] += (n_inputs := len(entry.inputs))
+        of_one, account = named[owner] > MOST_OF_ONE, owner.partition(UNDER)[0]
+        if of_one or not by.have_room(result, account, n_inputs):
+            named[owner] -= n_inputs
+            who = f"{MOST_OF_ONE} of one owner" if of_one else f"{MOST_INPUTS} of all"
             result.refuse(CROWDED + who, {"job_id": entry.job_id, "work": entry.work})
             continue
-        named[owner] = of_one
         result.n_jobs += entry.n_jobs
-        for name, is_dataset in entry.inputs:
-            key = (entry.job_id, is_dataset, name, entry.site or site)
-            result.n_duplicates += key in result.rows
-            result.rows.setdefault(key, _row(entry, key, as_of_s, stale_s))
+        keys = [(entry.job_id, is_dataset, name, entry.site or site) for name, is_dataset in entry.inputs]
+        new = [key for key in dict.fromkeys(keys) if key not in result.rows]
+        result.n_duplicates += len(keys) - len(new)
+        result.rows |= {key: _row(entry, key, as_of_s, stale_s) for key in new}
+        by.add(account, entry.n_jobs, new)
     return result
 
 
@@ -168,9 +202,7 @@ def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
     return "", entry
 
 
-def _row(
-    entry: Entry, key: tuple[str, bool, str, str | None], as_of_s: int, stale_s: int
-) -> dict[str, object]:
+def _row(entry: Entry, key: _Key, as_of_s: int, stale_s: int) -> dict[str, object]:
     starts_s = entry.expected_start
     expires_s = max(as_of_s, starts_s or 0) + stale_s
     return {

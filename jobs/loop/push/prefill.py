@@ -19,11 +19,12 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.announced import PREFILLS
-from jobs.loop.ingest.queue import fold_prefills, write
+from jobs.loop.ingest.queue import check_state, fold_prefills, write
 from jobs.loop.ingest.queue_entries import Checked, check_entries
 from jobs.loop.ingest.queued_files import Queued, files_of_inputs
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
+from jobs.loop.ingest.sources.local import check_answers
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import items
 from jobs.loop.plan.planner import limits
@@ -73,6 +74,7 @@ class PrefillSummary:
 
 def listed(path: Path) -> list[str]:
     """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
+    check_answers(str(path))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -109,6 +111,7 @@ def run_now(
     settings: Settings, request: PrefillRequest, *, cache: str, from_s: int, on_progress: Advance
 ) -> PrefillSummary:
     """`run` at `from_s`, or at the first second after it that no other plan of the cache has."""
+    check_state(settings)
     for at_s in itertools.count(from_s):
         if MomentKey.at(at_s, cache) in Tables.of(settings).head(PLANS).partitions:
             continue
@@ -133,6 +136,7 @@ def run(
     A dry run writes nothing. Raises InputError if the request names nothing usable, or if the cache has a
     plan of the same time.
     """
+    check_state(settings)
     moment = CacheAtMoment.asked(settings, cache, as_of_s)
     tables = moment.tables
     key = MomentKey.at(as_of_s, cache)

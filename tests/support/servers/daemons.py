@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import pytest
 
 from jobs.local_site.local.process import free_ports
 
-__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "needed", "start", "wait"]
+__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "listens", "needed", "start", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -66,6 +67,13 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
             process.wait(_END_S)
         _signal(process, signal.SIGKILL)
         process.wait()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody takes connections at a port of this machine."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -1,12 +1,11 @@
 """A real message broker on this machine: ActiveMQ with STOMP, from the jars of conf/deploy/rucio.sh."""
 
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import NoServer, end, free_ports, start, wait
+from daemons import NoServer, end, free_ports, listens, start, wait
 
 from features.common.errors import ServiceError
 from jobs.ground.spark import java
@@ -39,7 +38,7 @@ class KeepingBroker:
         self._process = _started(
             self._folder, at, f"persistent=true&dataDirectory={self._folder}/kept", self._java
         )
-        wait(lambda: _listens(self.port), self._folder, self._process)
+        wait(lambda: listens(self.port), self._folder, self._process)
 
     def kill(self) -> None:
         """End it at once, as a power failure does."""
@@ -57,7 +56,7 @@ def running(folder: Path) -> Iterator[int]:
     (port,) = free_ports(1)
     broker = _started(folder, f"stomp://127.0.0.1:{port}", "persistent=false")
     try:
-        wait(lambda: _listens(port), folder, broker)
+        wait(lambda: listens(port), folder, broker)
         yield port
     finally:
         end(broker)
@@ -72,11 +71,3 @@ def _started(folder: Path, at: str, how: str, java_words: Sequence[str] = ()) ->
     return start(
         [program, *_JAVA, *java_words, "-cp", classes, _SHELL, "start", spell], folder / "broker.log"
     )
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
-            return True
-    except OSError:
-        return False

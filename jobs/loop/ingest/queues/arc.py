@@ -30,6 +30,7 @@ _MOST_FILES = 10_000
 _STATES = ("ACCEPTED", "PREPARING", "SUBMIT", "INLRMS")
 _FOLDERS = ("accepting", "processing", "restarting")
 _ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
+_SUBJECT = re.compile(r"^subject=(.+)$", re.MULTILINE)
 _UNREAD = "not a description that can be read"
 
 _Tree = list["str | _Tree"]
@@ -61,14 +62,23 @@ def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
         job = _ID.fullmatch(status.name)
         try:
             if job is not None and read(status).strip().removeprefix("PENDING:") in _STATES:
-                old = folder / f"job.{job[1]}.description"
-                new = folder.joinpath("jobs", *re.findall(".{1,3}", job[1]), "description")
-                text = read(old if old.exists() else new)
+                text = _of(folder, job[1], "description", read)
                 n_chars += len(text)
-                descriptions += jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
+                described = jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
+                subject = _SUBJECT.search(_of(folder, job[1], "local", read))
+                owner = {"owner": subject[1]} if subject else {}
+                descriptions += [job | owner if isinstance(job, dict) else job for job in described]
         except InputError:
             descriptions.append(_UNREAD)  # also of a job that ends at this moment
     return descriptions
+
+
+def _of(folder: Path, job: str, what: str, read: Callable[[Path], str]) -> str:
+    """What A-REX keeps of a job, in the way of ARC 7 or before; `local` has not been there always."""
+    old = folder / f"job.{job}.{what}"
+    new = folder.joinpath("jobs", *re.findall(".{1,3}", job), what)
+    path = old if old.exists() else new
+    return "" if what == "local" and not path.exists() else read(path)
 
 
 def is_control(folder: Path) -> bool:
@@ -90,6 +100,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
             continue
         work = f"arc:{job.get('id')}"
         entry: dict[str, object] = {"job_id": work, "work": work, "files": list(files)}
+        entry["owner"] = job.get("owner")
         starts_s = moment_of(job.get("starttime"))
         if starts_s is not None and starts_s > place.as_of_s:
             entry["expected_start"] = as_of_label(starts_s)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from features.common.times import as_of_label
+from jobs.loop.ingest.queue_entries import UNDER
 from jobs.loop.ingest.queues import classads
 from jobs.loop.ingest.queues.names import is_data, named
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
@@ -156,7 +157,7 @@ def _reads(ad: Mapping[str, object]) -> _Reads:
         datasets=datasets or ((of_task,) if of_task and not files else ()),
         files=files,
         # CRAB's jobs have one owner; but anybody may write its user into an ad.
-        owner="/".join(filter(None, (_text(ad, "owner"), _text(ad, "crab_userhn")))) or None,
+        owner=UNDER.join(filter(None, (_text(ad, "owner"), _text(ad, "crab_userhn")))) or None,
     )
 
 

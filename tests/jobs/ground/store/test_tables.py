@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -296,6 +297,15 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     assert sorted(rejects_in(tables).names("_commits")) == ["000000000003.json", "000000000004.json"]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
+
+
+def test_a_clock_that_is_ahead_vacuums_nothing_new(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        tables.replace_arrow(REJECTS, rejects(DAY, n))
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 2 * 86400)
+    assert tables.vacuum(REJECTS, keep=1, grace_s=86400) == 0
+    assert len(rejects_in(tables).names("_commits")) == 3
 
 
 @pytest.mark.parametrize("listed", ["_commits", ""])

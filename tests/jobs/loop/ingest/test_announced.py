@@ -249,6 +249,16 @@ def test_work_of_the_far_future_that_still_stands_is_not_judged_yet(tables: Tabl
     assert (report.files, report.read_files) == (0, 0)
 
 
+def test_one_empty_answer_withdraws_nothing_and_a_second_does(tables: Tables) -> None:
+    plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(4)])
+    for day in range(3):
+        say(tables, DAY0 + day * DAY_S, files(*range(200), expected_start=as_of_label(JUDGED + 3 * DAY_S)))
+    say(tables, JUDGED, [])
+    assert believed(tables, as_of_s=JUDGED) == {"q": 1.0}
+    say(tables, JUDGED + DAY_S, [])
+    assert believed(tables, as_of_s=JUDGED + DAY_S)["q"] < DOUBTED
+
+
 def hourly(tables: Tables, days: int, named: Callable[[int], list[dict[str, Any]]]) -> int:
     """What a queue answers each sixth hour for `days`, by the hour; the time of the last answer."""
     for hour in range(0, 24 * days, 6):

@@ -188,6 +188,43 @@ def test_who_names_very_much_costs_nobody_else_an_entry_and_is_named(
     assert tables.read_arrow(REJECTS)["reason"].to_pylist() == ["too many: more than 100 of all"]
 
 
+def test_accounts_without_end_or_with_users_without_end_leave_room_for_others(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 25)
+    ads = [
+        {"GlobalJobId": f"s#{n}.0#1", "ClusterId": n, "ProcId": 0, "JobStatus": 1, "Owner": owner}
+        | {"CRAB_UserHN": f"u{n}", "CachecastInputs": file}
+        for owner, file, n in [
+            *(("eve", f"/store/mc/Run3/e/{n}.root", n) for n in range(300)),
+            *(("dan", lfn(n), 300 + n) for n in range(40)),
+        ]
+    ]
+    answer = ask(tables, ads, tmp_path)
+    inputs = tables.read_arrow(QUEUE)["input"].to_pylist()
+    assert {lfn(n) for n in range(40)} <= set(inputs)
+    assert answer.rejected == {"too many: more than 100 of all": 250}
+    assert answer.jobs == answer.inputs == len(inputs) == 90
+    mixed: list[dict[str, Any]] = [
+        {"job_id": f"n{n}", "owner": f"eve{n // 90}", "file": f"/m/{n}"} for n in range(900)
+    ]
+    mixed[500:500] = [{"job_id": "d", "owner": "dan", "files": [lfn(n) for n in range(50, 55)]}]
+    ask(tables, mixed, tmp_path, name="mixed")
+    assert {lfn(n) for n in range(50, 55)} <= set(tables.read_arrow(QUEUE)["input"].to_pylist())
+
+
+def test_what_is_valid_for_long_counts_as_long_and_prefills_run_out_unnoticed(tables: Tables) -> None:
+    raw, long_s = [{"job_id": "1", "file": lfn(1)}], 150 * DAY_S
+    checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=long_s)
+    queue.write(tables, checked, queue="q", source="q", as_of_s=AS_OF)
+    prefill_rows(tables, [lfn(0)], AS_OF, request="prefill-0")
+    queue.forget(tables, "other", as_of_s=AS_OF + long_s - 1, stale_s=long_s)
+    last = known(tables, as_of_s=AS_OF + long_s - 1)
+    assert (last.files["did"].to_pylist(), last.n_stale) == ([f"cms:{lfn(1)}"], 0)
+    assert known(tables, as_of_s=AS_OF + long_s).n_stale == 1
+
+
 def prefill_rows(tables: Tables, names: list[str], at_s: int, *, request: str) -> None:
     """What a prefill of these files leaves in the queue table."""
     raw = [{"job_id": request, "work": request, "file": name} for name in names]

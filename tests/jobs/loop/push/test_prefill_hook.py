@@ -1,5 +1,6 @@
 """The hook that prefills before a batch system has the job, fed as job routers and A-REX feed it."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hung_mount import hung_mount
 
 from jobs.loop.push.prefill import PrefillRequest, with_described
 
@@ -72,6 +74,54 @@ def test_a_job_of_arc_is_prefilled_by_its_description(tmp_path: Path, place: str
     assert site.hook(str(tmp_path / "control"), "abcdef1") == ("", "")
     ((_, described),) = site.called(1)
     assert described == XRSL
+
+
+def test_what_arex_adds_to_equal_inputs_asks_for_them_once(tmp_path: Path) -> None:
+    site, uri = Site(tmp_path, seconds=0.2), "<a:URI>root://o//store/f.root</a:URI>"
+    other = uri.replace("f.root", "g.root")
+    for number, (source, owner) in enumerate([(uri, "ada"), (uri, "ada"), (uri, "eve"), (other, "ada")]):
+        staged = f"<a:Source>{source}<a:DelegationID>d{number}</a:DelegationID></a:Source>"
+        written = f"<a:OutputFile>root://o//store/out{number}.root</a:OutputFile>"
+        text = f"<a:ActivityDescription><a:Name>n{number}</a:Name>{staged}{written}</a:ActivityDescription>"
+        (tmp_path / f"job.n{number}.description").write_text(text)
+        (tmp_path / f"job.n{number}.local").write_text(f"lrms=fork\nsubject=/DC=test/CN={owner}\n")
+        site.hook(str(tmp_path), f"n{number}")
+    assert len(site.called(3)) == 3, "eve cannot make ada's inputs look as if they had been asked for"
+
+
+def test_nobody_fills_the_spool_against_others_and_owners_take_turns(tmp_path: Path) -> None:
+    site = Site(tmp_path, seconds=0.1)
+    site.hook(text=f'r\n------\n{AD}Owner = "eve"\n')
+    site.called(1)
+    (name,) = (path.stem for path in site.spool.glob("*.done"))
+    eves = [site.spool / f"{n:064}-{name.rpartition('-')[2]}.new" for n in range(1000)]
+    with (site.spool / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if one were handed over
+        for number, path in enumerate(eves):
+            path.write_text(str(number))
+            os.utime(path, (time.time() - 5000 + number,) * 2)
+        more = AD.replace("f.root", "g.root")
+        assert "1000 jobs wait" in site.hook(text=f'r\n------\n{more}Owner = "eve"\n')[1]
+        assert site.hook(text=f'r\n------\n{more}Owner = "ada"\n')[1] == ""
+    assert [path.exists() for path in (eves[0], eves[-2], eves[-1])] == [True, True, False], (
+        "her last is gone"
+    )
+    assert site.hook(text=f'r\n------\n{more.replace("g", "h")}Owner = "ada"\n')[1] == ""
+    until = time.monotonic() + 30
+    while len(site.calls.read_text().splitlines()) < 5 and time.monotonic() < until:
+        time.sleep(0.05)
+    for path in site.spool.glob("*.new"):
+        path.unlink(missing_ok=True)
+    later = [str(json.loads(line)[1]) for line in site.calls.read_text().splitlines()[1:5]]
+    assert sorted("root" in described for described in later) == [False, False, True, True], later
+
+
+def test_a_spool_that_hangs_holds_no_job_up(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.spool.mkdir()
+    with hung_mount(site.spool):
+        answer, said = site.hook(text=f"r\n------\n{AD}")
+    assert answer == AD and "does not answer within 3 s" in said and said.count("\n") == 1
 
 
 def test_what_cannot_be_prefilled_is_left_alone_and_said(tmp_path: Path) -> None:
