@@ -1,8 +1,8 @@
 """The hit ratios of LRU at every capacity, from one pass over the trace.
 
 An access is a hit in every cache that can hold its file and all files read since the file's last access.
-Their bytes are the byte-weighted stack distance (Mattson et al., 1970), here computed with a Fenwick tree
-over the order of last accesses.
+Their bytes are the byte-weighted stack distance (Mattson et al., 1970), here computed with a tree of sums
+over the order of last accesses. Sixteen entries of a node lie side by side: fewer waits for memory.
 """
 
 import dataclasses
@@ -14,45 +14,49 @@ import numpy as np
 from features.common.arrays import IntArray, short_repr
 from features.common.jit import bare
 from features.common.units import as_bytes
+from replay.kernels.accesses import AHEAD, fetch
 from replay.trace import ItemArray, Trace, window
 
-# A tree over k slots is an int64[k + 1]; entry 0 stays 0. Entry e holds the sum of the slots e - _span(e) … e
-# - 1.
+FAN, FAN_BITS = 16, 4
+"""Entries that one entry of the level above sums up."""
+
+
+class Sums(NamedTuple):
+    """Sums of amounts by slot. `level`: int64[l], where each level begins in `sums`: first the slots."""
+
+    sums: IntArray
+    level: IntArray
+
+
+def no_sums(slots: int) -> Sums:
+    """Sums of so many slots, all 0."""
+    sizes = [-(-max(1, slots) // FAN) * FAN]
+    while sizes[-1] > FAN:
+        sizes.append(-(-sizes[-1] // FAN**2) * FAN)
+    return Sums(np.zeros(sum(sizes), np.int64), np.cumsum([0, *sizes[:-1]]))
 
 
 @bare
-def _span(entry: int) -> int:
-    """Number of slots that an entry sums up: its lowest bit."""
-    return entry & -entry
+def move(of: Sums, source: int, target: int, amount: int) -> None:
+    """Take `amount` from slot `source`, -1: from none, and add it at `target`."""
+    for level in of.level:
+        if source >= 0:
+            of.sums[level + source] -= amount
+        of.sums[level + target] += amount
+        source, target = source >> FAN_BITS, target >> FAN_BITS
 
 
 @bare
-def add(tree: IntArray, slot: int, amount: int) -> None:
-    """Add `amount` at `slot`, in O(log k)."""
-    at = slot + 1
-    while at < tree.size:
-        tree[at] += amount
-        at += _span(at)
-
-
-@bare
-def sum_before(tree: IntArray, slot: int) -> int:
-    """The sum of slots 0 … slot - 1, in O(log k)."""
+def sum_behind(of: Sums, slot: int) -> int:
+    """The sum of the slots behind one."""
     total = 0
-    at = slot
-    while at > 0:
-        total += tree[at]
-        at -= _span(at)
+    for level in of.level:
+        place = slot & (FAN - 1)
+        group = of.sums[level + slot - place : level + slot - place + FAN]
+        for k in range(FAN):
+            total += group[k] if k > place else 0
+        slot >>= FAN_BITS
     return total
-
-
-@bare
-def build(tree: IntArray) -> None:
-    """Make a tree of plain amounts, where slot s is at entry s + 1, in O(k)."""
-    for at in range(1, tree.size):
-        above = at + _span(at)
-        if above < tree.size:
-            tree[above] += tree[at]
 
 
 class Gain(NamedTuple):
@@ -129,9 +133,7 @@ def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     distance = np.empty(trace.n_accesses - min(n_read, first), np.int64)
     amount = np.empty(distance.size, np.int64)
     slots = min(2 * n_read, trace.n_accesses)
-    stack = _Stack(
-        np.full(trace.n_items, -1, np.int64), np.full(slots, -1, np.int32), np.zeros(slots + 1, np.int64)
-    )
+    stack = _Stack(np.full(trace.n_items, -1, np.int32), np.full(slots, -1, np.int32), no_sums(slots))
     n = int(_distances(_Accesses(trace.item, trace.size_bytes, first), stack, distance, amount))
     distance, amount = distance[:n], amount[:n]
     # Sorting twice is faster than reordering by index: numpy sorts with vector instructions.
@@ -173,61 +175,57 @@ class _Accesses(NamedTuple):
 class _Stack(NamedTuple):
     """Files in the order of their last access.
 
-    `slot_of`: slot per file, or -1; `held`: file per slot, or -1; `tree`: Fenwick tree of sizes by slot.
+    `slot_of`: slot per file, or -1; `held`: file per slot, or -1; `sizes`: by slot.
     """
 
-    slot_of: IntArray
+    slot_of: ItemArray
     held: ItemArray
-    tree: IntArray
+    sizes: Sums
 
 
 @bare
 def _distances(accesses: _Accesses, stack: _Stack, distance: IntArray, amount: IntArray) -> int:
     """Fill in distance and size of each access from `first` on whose file was read before; their number."""
     item, size, first = accesses
-    slot_of, held, tree = stack
-    total = 0
-    free = 0
-    n = 0
+    slot_of, held, sizes = stack
+    free = n = 0
     for i in range(item.size):
         file = item[i]
+        if i + 2 * AHEAD < item.size:
+            fetch(size, item[i + 2 * AHEAD])
+            fetch(slot_of, item[i + 2 * AHEAD])
+            coming = slot_of[item[i + AHEAD]]
+            fetch(held, coming)
+            fetch(sizes.sums, coming)
+            fetch(sizes.sums, coming ^ FAN // 2)
         if free == held.size:
             free = _renumber(stack, size)
         slot = slot_of[file]
-        if slot < 0:
-            total += size[file]
-        else:
+        if slot >= 0:
             if i >= first:
-                distance[n] = total - sum_before(tree, slot)
+                distance[n] = size[file] + sum_behind(sizes, slot)
                 amount[n] = size[file]
                 n += 1
-            add(tree, slot, -size[file])
             held[slot] = -1
-        slot_of[file] = free
-        held[free] = file
-        add(tree, free, size[file])
+        move(sizes, slot, free, size[file])
+        slot_of[file], held[free] = free, file
         free += 1
     return n
 
 
 @bare
 def _renumber(stack: _Stack, size: IntArray) -> int:
-    """Move the files to the first slots, in order, and return the first free one.
-
-    With few slots the tree stays in the CPU's cache.
-    """
-    slot_of, held, tree = stack
+    """Move the files to the first slots, in order, and return the first free one."""
+    slot_of, held, sizes = stack
     free = 0
-    tree[:] = 0
+    sizes.sums[:] = 0
     for slot in range(held.size):
         file = held[slot]
         held[slot] = -1
         if file >= 0:
-            held[free] = file
-            slot_of[file] = free
-            tree[free + 1] = size[file]
+            held[free], slot_of[file] = file, free
+            move(sizes, -1, free, size[file])
             free += 1
-    build(tree)
     return free
 
 

@@ -93,7 +93,7 @@ def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) 
             hour += 1
         now = log.time_s[i]
         if i + AHEAD < part.stop:
-            _fetch_file(disk, log, log.item[i + AHEAD])
+            _fetch_file(disk, log, i + AHEAD)
         if disk.sums[NEXT_CHECK] <= now:
             run_checks(disk, rules, log, now)
         outcome[i] = access(disk, rules, log, i, tally.sums[hour])
@@ -101,12 +101,15 @@ def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) 
 
 
 @inner
-def _fetch_file(disk: Disk, log: AccessLog, file: int) -> None:
+def _fetch_file(disk: Disk, log: AccessLog, i: int) -> None:
+    file = log.item[i]
     fetch(disk.latest_use, file)
     fetch(disk.size, file)
     fetch(disk.flags, file)
     if not closes_at_once(log):
         fetch(disk.session, 2 * file)
+        fetch(disk.opened, file)
+        fetch(log.close_time, log.rank[i])
 
 
 @bare

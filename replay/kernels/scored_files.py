@@ -152,6 +152,7 @@ def least_valuable(disk: Disk, known: Known, rule: Rule, spare: BoolArray, now_s
             break
         values.drawn[n] = file
         n += 1
+    for file in values.drawn[:n]:
         if not _is_fresh(known, file, now_s):
             values.at_s[file] = now_s  # drawn again, it is not scored again
             values.stale[n_stale] = file

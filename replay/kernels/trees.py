@@ -337,7 +337,13 @@ def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> N
         last = forest.first_part[t + 1] - 1
         for part in range(forest.first_part[t], last + 1):
             begin, sets, end = forest.first_split[part], forest.first_set[part], forest.first_split[part + 1]
-            _rule_out(block.open, block.planes, splits, (begin, sets), n)
+            # Not in a function of its own: to pass the arrays would take as long as the work.
+            if n <= FEW:
+                rule_out_few(block.open, block.planes, *splits, begin, sets)
+            elif n <= SOME:
+                rule_out_some(block.open, block.planes, *splits, begin, sets)
+            else:
+                rule_out(block.open, block.planes, *splits, begin, sets)
             for split in range(sets, end):
                 value, right = block.planes[forest.plane[split]], forest.right[split]
                 if forest.n_words[split] == 1:
@@ -345,26 +351,11 @@ def _add_trees(forest: Forest, first: int, stop: int, block: Block, n: int) -> N
                     continue
                 for i in range(n):
                     block.open[i] &= _ALL if _is_member(forest, split, value[i]) else right
-            for i in range(n):
-                block.leaf[i] = _leaf(forest, part, block.open[i], block.leaf[i])
-        for i in range(n):
-            block.total[i] += block.leaf[i]
-
-
-@inner
-def _rule_out(
-    words: Words, planes: Float32Array, splits: tuple[Ids, Float32Array, Words], part: tuple[int, int], n: int
-) -> None:
-    """Write to `words` the leaves that splits on numbers leave to the first `n` rows.
-
-    Here and below there is no `Forest` to pass: it is so large that a call would take longer than its work.
-    """
-    if n <= FEW:
-        rule_out_few(words, planes, *splits, *part)
-    elif n <= SOME:
-        rule_out_some(words, planes, *splits, *part)
-    else:
-        rule_out(words, planes, *splits, *part)
+            leaf = forest.leaf[part]
+            for i in range(n if part == last else 0):
+                block.total[i] += _leaf(leaf, block.open[i], block.leaf[i])
+            for i in range(n if part < last else 0):
+                block.leaf[i] = _leaf(leaf, block.open[i], block.leaf[i])
 
 
 @inner
@@ -378,9 +369,9 @@ def _rule_out_others(words: Words, value: Float32Array, members: int, rest: int,
 
 
 @inner
-def _leaf(forest: Forest, part: int, open_leaves: int, otherwise: float) -> float:
+def _leaf(leaf: FloatArray, open_leaves: int, otherwise: float) -> float:
     """The value of a part's leftmost open leaf; if none is open `otherwise`, that of leaves to its right."""
-    value = forest.leaf[part, trailing_zeros(open_leaves) & (PART - 1)]
+    value = leaf[trailing_zeros(open_leaves) & (PART - 1)]
     return value if open_leaves else otherwise
 
 
