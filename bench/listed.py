@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from boards import Board, of_file, public
 
-from features.common.arrays import IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S
 from features.spec import COLUMNS
 from features.stream.row import rows
@@ -33,7 +34,7 @@ from replay.access_context import NO_QUEUE, QueuedReads
 from replay.kernels.accesses import Part
 from replay.kernels.scored_files import Known, no_values
 from replay.kernels.trees import Forest, margins, new_block
-from replay.planner import Actions, CacheState, peak_inflow, sure_inflow
+from replay.planner import Actions, CacheState
 from replay.policies.learned import Accesses, QueueFeed, remember
 
 ALL = (Action.PREFETCH, Action.PIN, Action.EVICT)
@@ -126,16 +127,19 @@ class Waiting:
 
 @dataclasses.dataclass
 class Only:
-    """A planner whose lists are cut to some actions; `n_pushed`: items of all its lists."""
+    """A planner whose lists are cut to some actions; `n_pushed`: items of all its lists, made in `cpu_s`."""
 
     planner: ValuePlanner
     acts: Sequence[Action]
     n_pushed: int = 0
     n_lists: int = 0
+    cpu_s: float = 0.0
 
     def actions(self, state: CacheState) -> Actions:
         """The actions that are left."""
-        whole, none = self.planner.actions(state), np.zeros(0, np.int64)
+        began_s, none = time.thread_time(), np.zeros(0, np.int64)
+        whole = self.planner.actions(state)
+        self.cpu_s += time.thread_time() - began_s
         pushed = {act: getattr(whole, str(act)) if act in self.acts else none for act in ALL}
         new = ~np.isin(pushed[Action.PIN], state.item[state.pinned])
         self.n_pushed += sum(pushed[act].size for act in (Action.PREFETCH, Action.EVICT)) + int(new.sum())
@@ -144,42 +148,17 @@ class Only:
         return Actions(pushed[Action.PREFETCH], pushed[Action.PIN], unpin, pushed[Action.EVICT])
 
 
-@dataclasses.dataclass
-class Renewed:
-    """Asks for a list each `cycle_s`, and in between touches the pins, as pushes without a new plan do."""
-
-    planner: Only
-    cycle_s: int
-    cycle_inflow: int = 0
-    inflows: list[int] = dataclasses.field(default_factory=list)
-
-    def actions(self, state: CacheState) -> Actions:
-        """The list, or the pins that there are."""
-        self.cycle_inflow += state.inflow_bytes
-        if state.as_of_s % self.cycle_s:
-            none = np.zeros(0, np.int64)
-            return Actions(none, state.item[state.pinned], none, none)
-        self.inflows = [*self.inflows, self.cycle_inflow][-max(1, DAY_S // self.cycle_s) :]
-        self.cycle_inflow = 0
-        return self.planner.actions(
-            dataclasses.replace(
-                state,
-                inflow_bytes=self.inflows[-1],
-                peak_inflow_bytes=peak_inflow(self.inflows, self.cycle_s),
-                sure_inflow_bytes=sure_inflow(self.inflows, self.cycle_s),
-            )
-        )
-
-
 class Reliability:
-    """By action: chances that lists stated, and whether the files were read in that time."""
+    """By action: files, chances that lists stated, and the files read in that time; float64[3, datasets]."""
 
     def __init__(self, board: Board) -> None:
         trace = board.trace
         self._from_s, self._end_s, self._first_s = board.from_s, int(trace.time_s[-1]), int(trace.time_s[0])
         self._span = self._end_s - self._first_s + 1
         self._key = np.sort(trace.item.astype(np.int64) * self._span + trace.time_s - self._first_s)
-        self.sums = {act: np.zeros(3) for act in ALL}
+        self._dataset = board.story.files.dataset.astype(np.int64)
+        n = 1 + int(self._dataset.max(initial=0))
+        self.sums = {act: np.zeros((3, n)) for act in ALL}
 
     def note(self, planner: ValuePlanner, state: CacheState) -> None:
         """Count the lists at a boundary whose time ends within the trace."""
@@ -187,13 +166,18 @@ class Reliability:
         end_s = state.as_of_s + judged.horizon_s
         if state.as_of_s < self._from_s or end_s > self._end_s:
             return
+        plan = judged.plan
         for act, sums in self.sums.items():
-            mine = judged.plan.action == act.code
+            mine = plan.action == act.code
             before, after = (
-                np.searchsorted(self._key, judged.plan.item[mine] * self._span + at_s - self._first_s)
+                np.searchsorted(self._key, plan.item[mine] * self._span + at_s - self._first_s)
                 for at_s in (state.as_of_s, end_s)
             )
-            sums += [mine.sum(), judged.plan.probability[mine].sum(), (after > before).sum()]
+            np.add.at(sums.T, self._dataset[plan.item[mine]], _rows(plan.probability[mine], after > before))
+
+
+def _rows(chance: FloatArray, was_read: BoolArray) -> FloatArray:
+    return np.column_stack([np.ones(chance.size), chance, was_read])
 
 
 @dataclasses.dataclass

@@ -18,6 +18,7 @@ import numpy as np
 from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
+from prefetch.plan.hindsight import Past, hindsight
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
 from prefetch.plan.lists import Case, PlanList, affordable, best_first, head
 from prefetch.plan.rules import Treatment
@@ -56,7 +57,8 @@ class ValuePlanner:
 
     `scores_at(as_of_s)`: the latest predictions at a boundary. `files`: facts about files. `horizon_s`: the
     horizon that counts where the cache's eviction age is not known. `model_weight(capacity_bytes)`: the
-    weight of the models in a file's value; the rest is recency (`prefetch.plan.value`).
+    weight of the models in a file's value; the rest is recency (`prefetch.plan.value`). `past_at`: earlier
+    predictions, by which the chances at the horizon that is shown are corrected.
     """
 
     scores_at: Callable[[int], Scores]
@@ -65,6 +67,7 @@ class ValuePlanner:
     horizon_s: int
     objective: Objective = Objective.BYTES
     model_weight: Callable[[int], float] = lambda _: 1.0
+    past_at: Past = lambda _: None
 
     @property
     def beside_a_steward(self) -> ValuePlanner:
@@ -85,10 +88,10 @@ class ValuePlanner:
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
         recent_s = self.limits.cycle_s
-        disk = on_disk(state, scores, files, self.objective, horizon, recent_s=recent_s, model_weight=weight)
-        candidates = absent(
-            state, scores, files, self.objective, horizon, model_weight=weight, least=min_probability
-        )
+        proved = hindsight(self.past_at, scores, horizon, files.n)
+        asked = (state, scores, files, self.objective, horizon)
+        disk = on_disk(*asked, recent_s=recent_s, model_weight=weight, proved=proved)
+        candidates = absent(*asked, model_weight=weight, least=min_probability, proved=proved)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)

@@ -20,6 +20,7 @@ import numpy as np
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S
 from prefetch.actions import Action
+from prefetch.plan.hindsight import AS_STATED, Hindsight
 from prefetch.plan.items import Cause, Plan
 from prefetch.plan.scores import KEPT, NEVER_S, UNKNOWN, Files, Scores, places
 from replay.planner import CacheState
@@ -161,6 +162,7 @@ def absent(
     *,
     model_weight: float = 1.0,
     least: float = 0.0,
+    proved: Hindsight = AS_STATED,
 ) -> ScoredFiles:
     """The candidates that are not on disk: read within the horizon of index `horizon` by a chance of `least`.
 
@@ -168,15 +170,16 @@ def absent(
     """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
+    chances = proved.within(scores, horizon)
     is_queued = scores.queued > 0
     counts = is_queued & (scores.longest >= least)
     if model_weight > 0:
-        counts |= scores.within(horizon) >= least
+        counts |= chances >= least
     entry = np.flatnonzero(counts)
     entry = entry[~is_here[scores.item[entry]]]
     item, size = scores.item[entry], scores.size_bytes[entry]
     n_jobs, last_use_s = scores.queued[entry], scores.last_read_s[entry]
-    chance, rate = scores.within(horizon)[entry], hit_rate(scores)[entry]
+    chance, rate = chances[entry], hit_rate(scores)[entry]
     gain = saved_per_hit(objective, files, item, size)
     density = _density(rate, gain, size, n_jobs, last_use_s, as_of_s=state.as_of_s, model_weight=model_weight)
     return ScoredFiles(
@@ -202,6 +205,7 @@ def on_disk(
     *,
     recent_s: int,
     model_weight: float = 1.0,
+    proved: Hindsight = AS_STATED,
 ) -> ScoredFiles:
     """The files on disk, with their last use as of now.
 
@@ -220,7 +224,7 @@ def on_disk(
         values[at] = column[of]
         return values
 
-    columns = [scores.within(horizon), scores.longest, hit_rate(scores)]
+    columns = [proved.within(scores, horizon), scores.longest, hit_rate(scores)]
     values = [here(column) for column in columns]
     if is_new.any():
         of_siblings = _siblings(scores, files, columns, state.item[is_new])
