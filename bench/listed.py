@@ -14,10 +14,11 @@ import numpy as np
 from boards import Board, of_file, public
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.jit import bare
 from features.common.times import DAY_S
 from features.spec import COLUMNS
 from features.stream.row import rows
-from features.stream.state import LAST, new_state
+from features.stream.state import LAST, Read, new_state, update
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.replay_setup import copy_file
@@ -30,12 +31,12 @@ from prefetch.actions import Action
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, KnownWork, Scores
-from replay.access_context import NO_QUEUE, QueuedReads
+from replay.access_context import QueuedReads
 from replay.kernels.accesses import Part
 from replay.kernels.scored_files import Known, no_values
 from replay.kernels.trees import Forest, margins, new_block
 from replay.planner import Actions, CacheState
-from replay.policies.learned import Accesses, QueueFeed, remember
+from replay.policies.learned import Accesses
 
 ALL = (Action.PREFETCH, Action.PIN, Action.EVICT)
 CANDIDATES_S = 14 * DAY_S
@@ -74,6 +75,14 @@ def public_site(name: str) -> Site:
     return Site(board, Files(no, treatment, ~no, dataset, tier, unknown, ones, ones, barred), None)
 
 
+@bare
+def remember(known: Known, accesses: Accesses, part: Part) -> None:
+    """Remember accesses."""
+    for i in range(part.start, part.stop):
+        now_s = float(accesses.time_s[i])
+        update(known.state, known.files, Read(accesses.item[i], accesses.reader[i], 1.0, now_s, now_s))
+
+
 class Predictions:
     """Scores of the files read in the last 14 days, at rising times, by the trees learned before each."""
 
@@ -81,14 +90,13 @@ class Predictions:
         self._trace, self._learned = board.trace, learned
         state = new_state(board.trace.n_items, board.story.n_datasets)
         self._known = Known(state, board.story.files, no_values(board.trace.n_items))
-        self._feed = QueueFeed(NO_QUEUE, np.zeros(1, np.int64))
         self._accesses = Accesses(board.trace.time_s, board.trace.item, board.story.reader)
         self._served = 0
 
     def at(self, as_of_s: int) -> Scores:
         """The scores at a time; times never go back."""
         stop = self._trace.first_at(as_of_s)
-        remember(self._known, self._feed, self._accesses, Part(self._served, stop))
+        remember(self._known, self._accesses, Part(self._served, stop))
         self._served = stop
         last_s = self._known.state.file[:, LAST]
         item = np.flatnonzero(last_s >= as_of_s - CANDIDATES_S)

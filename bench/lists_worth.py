@@ -41,6 +41,7 @@ from listed import (
 from queue_of_tasks import QueueOf, queue_of
 
 from features.common.arrays import FloatArray
+from features.common.errors import StaleInputError
 from features.common.progress import unwatched
 from features.common.times import DAY_S, HOUR_S
 from features.results import LRU, S3FIFO, STEWARD
@@ -103,10 +104,6 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
     task = np.where(is_task, board.story.reader, -1)
     leads = LEADS if is_task.any() else {"none": None}
     reliability = Reliability(board)
-
-    def past_at(as_of_s: int) -> Scores | None:
-        return scores.get(as_of_s - as_of_s % SCORED_S)
-
     planners: dict[int, dict[str, Planner | None]] = {}
     stewards: dict[str, Policy | PartPolicy] = {}
     for lead, how in leads.items():
@@ -115,12 +112,14 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
 
         @functools.cache
         def scores_at(at_s: int, waiting: Waiting = waiting, how: QueueOf | None = how) -> Scores:
-            of = scores[at_s - at_s % SCORED_S]
+            of = scores.get(at_s - at_s % SCORED_S)
+            if of is None:
+                raise StaleInputError(f"no predictions at {at_s}")
             return of if how is None else with_known(of, waiting.at(at_s))
 
         def planner(cycle_s: int, at: Callable[[int], Scores] = scores_at) -> ValuePlanner:
             bounds = limits(SETTINGS.plan, cycle_s)
-            return ValuePlanner(at, bounds, site.files, SETTINGS.plan.horizon, past_at=past_at)
+            return ValuePlanner(at, bounds, site.files, SETTINGS.plan.horizon)
 
         for name, acts in LISTS.items():
             noted = reliability if (name, how) == ("all lists", None) else None

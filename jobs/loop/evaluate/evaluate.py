@@ -291,16 +291,8 @@ def replayed(
     production = model_weight(site, plan, region=region, version=champion)
 
     def planner(scorer: str, cache: Cache) -> ValuePlanner:
-        every_s = cache.predicted_every_s
-        scores_at, past_at = (at(scorer, every_s=every_s) for at in (store.reader, store.past))
-        unweighted = ValuePlanner(
-            scores_at,
-            limits(plan, cache.cycle_s),
-            files,
-            plan.horizon,
-            plan.objective,
-            past_at=past_at,
-        )
+        scores_at = store.reader(scorer, every_s=cache.predicted_every_s)
+        unweighted = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
         # A champion may have seen the days of trial: it plans with the weight of its own evaluation.
         if scorer == CHAMPION_PLAN or plan.model_weight != "auto":
             return dataclasses.replace(unweighted, model_weight=production)

@@ -67,12 +67,6 @@ def planner(
         scores = predicted(as_of_s - as_of_s % every_s)
         return scores if work_at is None else with_known(scores, work_at(as_of_s))
 
-    def past_at(as_of_s: int) -> Scores | None:
-        try:
-            return predicted(as_of_s - as_of_s % every_s)
-        except StaleInputError:
-            return None
-
     return ValuePlanner(
         scores_at,
         limits(plan, cycle_s, origin_bytes),
@@ -80,7 +74,6 @@ def planner(
         plan.horizon,
         plan.objective,
         model_weight(tables, plan, region=region, version=version),
-        past_at,
     )
 
 

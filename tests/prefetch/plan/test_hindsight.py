@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_files import plain_files
 
+from features.common.errors import StaleInputError
 from features.common.times import DAY_S, HOUR_S
 from prefetch.actions import Action
-from prefetch.plan.hindsight import AS_STATED, EDGES, LOOKS, hindsight
+from prefetch.plan.hindsight import LOOKS, proved
 from prefetch.plan.items import PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.scores import NEVER_S, KnownWork, Scores, with_known
@@ -34,59 +35,84 @@ def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Sc
     return made
 
 
+def within(made: dict[int, Scores], scores: Scores | None = None) -> Any:
+    """The corrected chances of the newest predictions, or of others made then."""
+
+    def scores_at(at_s: int) -> Scores:
+        if at_s not in made:
+            raise StaleInputError("no predictions")
+        return made[at_s]
+
+    return proved(scores_at, made[NOW_S] if scores is None else scores, 0, N)
+
+
 def corrected(made: dict[int, Scores], stated: float = 0.8) -> float:
     scores = dataclasses.replace(made[NOW_S], probability=np.full((1, N), stated))
-    return float(hindsight(made.get, scores, 0, N).within(scores, 0)[0])
+    return float(within(made, scores)[0])
 
 
 @pytest.mark.parametrize("read_share", [0.0, 0.05, 0.4, 0.79, 1.0])
-def test_a_stated_chance_becomes_the_share_that_was_read(read_share: float) -> None:
-    assert corrected(past(read_share)) == pytest.approx(read_share, abs=0.01)
+def test_a_stated_chance_becomes_the_share_that_was_read_but_is_not_raised(read_share: float) -> None:
+    assert corrected(past(read_share)) == pytest.approx(min(0.8, read_share), abs=0.01)
+
+
+@pytest.mark.parametrize("late_s", [H // 3, H])
+def test_reads_until_the_next_predictions_count_as_far_as_they_were_to_be_expected(late_s: int) -> None:
+    """Predictions were made a while before they were needed, and their chances were right."""
+    made = past(1 - 0.5 ** ((H + late_s) / H), 0.5)
+    earlier = {
+        at_s: dataclasses.replace(of, as_of_s=NOW_S - (NOW_S - of.as_of_s) // H * (H + late_s))
+        for at_s, of in made.items()
+    }
+    early = {of.as_of_s + late_s * (of.as_of_s < NOW_S): of for of in earlier.values()}
+    assert corrected(early, 0.5) == pytest.approx(0.5, abs=0.02)
 
 
 def test_each_class_is_corrected_by_its_own_files() -> None:
-    stated = np.where(np.arange(N) % 2, 0.7, 0.05)
-    made = past(0.3, stated)
-    assert corrected(made, 0.7) == corrected(made, 0.05) == pytest.approx(0.3, abs=0.02)
+    made = past(0.3, np.where(np.arange(N) % 2, 0.7, 0.05))
+    assert corrected(made, 0.7) == pytest.approx(0.3, abs=0.02)
+    assert corrected(made, 0.05) == 0.05
 
 
 def test_few_files_change_little() -> None:
     made = {at_s: _first(of, 2) for at_s, of in past(0.0).items()}
-    scores = made[NOW_S]
-    expected = 0.8 * 3 / (3 + LOOKS * 2 * 0.8)
-    assert hindsight(made.get, scores, 0, N).within(scores, 0)[0] == pytest.approx(expected)
+    assert within(made)[0] == pytest.approx(0.8 * 3 / (3 + LOOKS * 2 * 0.8))
 
 
 def test_only_predictions_a_horizon_before_the_next_ones_count() -> None:
     made = past(0.0)
-    scores = made[NOW_S]
-    early = {at_s: dataclasses.replace(of, as_of_s=of.as_of_s - H // 2) for at_s, of in made.items()}
+    assert within(made)[0] < 0.01
+    early = {at_s: dataclasses.replace(of, as_of_s=of.as_of_s - 2 * H) for at_s, of in made.items()}
     other = {at_s: dataclasses.replace(of, horizons_s=(H + 1,)) for at_s, of in made.items()}
-    for at in (lambda _: None, early.get, other.get):
-        within = hindsight(at, scores, 0, N).within(scores, 0)
-        assert (within == 0.8).all()
+    for before in (early, other, {}):
+        assert (within({**before, NOW_S: made[NOW_S]}) == 0.8).all()
 
 
 def test_what_a_queue_names_keeps_its_chance() -> None:
     made = past(0.1)
     work = KnownWork(np.array([3]), np.array([10]), np.array([1]), np.array([0]))
     scores = with_known(made[NOW_S], work)
-    within = hindsight(made.get, scores, 0, N).within(scores, 0)
-    assert within[3] > 0.9 and within[4] == pytest.approx(0.1, abs=0.02)
+    chances = within(made, scores)
+    assert chances[3] == scores.within(0)[3] > 0.9 and chances[4] == pytest.approx(0.1, abs=0.02)
+
+
+def test_what_queues_said_before_teaches_nothing() -> None:
+    made, items = past(0.0), np.arange(0, N, 2)
+    work = KnownWork(items, np.full(N // 2, 10), np.ones(N // 2, np.int64), np.zeros(N // 2, np.int64))
+    queued = {at_s: with_known(of, work) if at_s < NOW_S else of for at_s, of in made.items()}
+    assert 0 < within(queued)[0] < 0.01
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
-def test_corrected_chances_rise_within_0_and_1(files: list[tuple[float, bool]]) -> None:
+def test_no_chance_is_raised_or_falls_below_0(files: list[tuple[float, bool]]) -> None:
     chance, was_read = (np.array(column) for column in zip(*files, strict=True))
     n = chance.size
-    scores = [
+    before, now = (
         Scores(at_s, np.arange(n), np.full(n, 10), (H,), chance[None, :], np.where(was_read, last, NEVER_S))
         for at_s, last in ((NOW_S - H, NEVER_S), (NOW_S, NOW_S - 1))
-    ]
-    proved = hindsight({NOW_S - H: scores[0]}.get, scores[1], 0, n)
-    grid = np.interp(np.linspace(0, 1, 101), proved.stated, proved.true)
-    assert (np.diff(grid) >= 0).all() and grid[0] >= 0 and grid[-1] <= 1
-    assert proved.stated.size <= EDGES.size + 3
+    )
+    chances = within({NOW_S - H: before, NOW_S: now})
+    assert ((chances >= 0) & (chances <= chance)).all()
 
 
 def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
@@ -96,13 +122,13 @@ def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
     )
     for read_share, is_fetched in ((0.1, False), (0.7, True)):
         made = past(read_share)
-        planner = ValuePlanner(made.__getitem__, LIMITS, plain_files(N), H, past_at=made.get)
-        plan = planner.plan(state)
-        assert bool(plan.of(Action.PREFETCH).size) == is_fetched
-        assert plan.probability == pytest.approx(read_share, abs=0.02)
-        as_stated = dataclasses.replace(planner, past_at=lambda _: None).plan(state)
-        assert as_stated.of(Action.PREFETCH).size and (as_stated.probability == 0.8).all()
-    assert AS_STATED.within(made[NOW_S], 0) is not None
+        planner = ValuePlanner(made.__getitem__, LIMITS, plain_files(N), H)
+        fetched = planner.judge(state, min_probability=0.6).plan
+        assert bool(fetched.of(Action.PREFETCH).size) == is_fetched
+        assert fetched.probability == pytest.approx(read_share, abs=0.02)
+        newest = made[NOW_S]
+        alone = dataclasses.replace(planner, scores_at=lambda _, of=newest: of).plan(state)
+        assert alone.of(Action.PREFETCH).size and (alone.probability == 0.8).all()
 
 
 def _first(scores: Scores, n: int) -> Scores:
