@@ -31,31 +31,16 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
 
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
-    """Those of `order` that fit within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
-    within = fitting(order, size_bytes, limit)
-    best = fitting(order, size_bytes, int(limit / (1 + slack)))
-    return within[placed[within] | np.isin(within, best)]
+    """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
+    within = head(order, size_bytes, limit)
+    stays = placed[within]
+    stays[: head(order, size_bytes, int(limit / (1 + slack))).size] = True
+    return within[stays]
 
 
 def head(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:
     """The first of `order` whose sizes sum to at most `limit` bytes."""
     return order[: int(np.searchsorted(np.cumsum(size_bytes[order]), limit, side="right"))]
-
-
-def fitting(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:
-    """Those of `order`, in turn, that fit within `limit` bytes beside those before: a large file hides none.
-
-    After `MOST_TURNS` files that did not fit, those that follow are left out.
-    """
-    parts = [order[:0]]
-    for _ in range(MOST_TURNS):
-        order = order[size_bytes[order] <= limit]
-        if not order.size:
-            break
-        parts.append(head(order, size_bytes, limit))
-        limit -= int(size_bytes[parts[-1]].sum())
-        order = order[parts[-1].size :]
-    return np.concatenate(parts)
 
 
 def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit: IntArray) -> IntArray:
@@ -83,7 +68,6 @@ def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
     return held
 
 
-MOST_TURNS = 50
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
 BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
@@ -186,7 +170,7 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:
     the files used least recently, which it would choose too.
     """
     needed, size = case.limits.evict_bytes(case.state, prefetch_bytes), case.disk.size_bytes
-    goes = np.isin(order, fitting(order, size, needed))
+    goes = np.arange(order.size) < head(order, size, needed).size
     if not case.limits.evicts or _is_purged(case.disk, order, goes):
         goes[:] = False
     goes |= case.treatment[order] == Treatment.NEVER
