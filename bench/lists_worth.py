@@ -1,6 +1,6 @@
 """What lists are worth to a cache: prefetch, pin, evict, all three; with a queue, with a steward, by cycle.
 
-bench/lists_worth.py [--accesses N] [--seeds 1,2] [--regions …] [--public …]
+bench/lists_worth.py [--accesses N] [--seeds 1,2,3] [--regions …] [--public …]
 
 A cache of 10 % of the bytes read, warmed in the days before those that count. Lists are made by the planner
 of production each hour, from scores of what was known then: by the models of a steward's order, learned anew
@@ -178,7 +178,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--accesses", type=int, default=20_000, help="of a region")
-    parser.add_argument("--seeds", default="1,2", help="of the regions")
+    parser.add_argument("--seeds", default="1,2,3", help="of the regions")
     parser.add_argument("--regions", nargs="*", default=("site", *REGIONS))
     parser.add_argument("--public", nargs="*", default=tuple(PUBLIC))
     given = parser.parse_args()

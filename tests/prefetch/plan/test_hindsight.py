@@ -88,6 +88,16 @@ def test_only_predictions_a_horizon_before_the_next_ones_count() -> None:
         assert (within({**before, NOW_S: made[NOW_S]}) == 0.8).all()
 
 
+def test_chances_that_are_no_numbers_and_reads_to_come_spoil_nothing() -> None:
+    made = past(0.3)
+    for at_s, of in made.items():
+        chance, last = of.probability.copy(), of.last_read_s.copy()
+        chance[0, :100], last[100:200] = np.nan, 2**60
+        made[at_s] = dataclasses.replace(of, probability=chance, last_read_s=last)
+    chances = within(made)
+    assert np.isnan(chances[:100]).all() and chances[100:] == pytest.approx(0.3, abs=0.03)
+
+
 def test_what_a_queue_names_keeps_its_chance() -> None:
     made = past(0.1)
     work = KnownWork(np.array([3]), np.array([10]), np.array([1]), np.array([0]))
