@@ -136,8 +136,8 @@ def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
         fetched = planner.judge(state, min_probability=0.6).plan
         assert bool(fetched.of(Action.PREFETCH).size) == is_fetched
         assert fetched.probability == pytest.approx(read_share, abs=0.02)
-        newest = made[NOW_S]
-        alone = dataclasses.replace(planner, scores_at=lambda _, of=newest: of).plan(state)
+        always = dict.fromkeys((NOW_S - H, NOW_S), made[NOW_S])
+        alone = dataclasses.replace(planner, scores_at=always.__getitem__).plan(state)
         assert alone.of(Action.PREFETCH).size and (alone.probability == 0.8).all()
 
 

@@ -35,8 +35,8 @@ def learned(context: AccessContext, orders: list[Order]) -> Policy:
 
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = int(learned(in_sevens(trace, n_datasets), orders)(trace, capacity, hit))
-    assert peak <= capacity
+    peak = learned(in_sevens(trace, n_datasets), orders)(trace, capacity, hit)
+    assert isinstance(peak, int) and peak <= capacity
     return hit
 
 
