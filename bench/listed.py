@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from boards import Board, of_file, public
 
-from features.common.arrays import IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.jit import bare
 from features.common.times import DAY_S
 from features.spec import COLUMNS
 from features.stream.row import rows
-from features.stream.state import LAST, new_state
+from features.stream.state import LAST, Read, new_state, update
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.replay_setup import copy_file
@@ -29,12 +31,12 @@ from prefetch.actions import Action
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import Files, KnownWork, Scores
-from replay.access_context import NO_QUEUE, QueuedReads
+from replay.access_context import QueuedReads
 from replay.kernels.accesses import Part
 from replay.kernels.scored_files import Known, no_values
 from replay.kernels.trees import Forest, margins, new_block
-from replay.planner import Actions, CacheState, peak_inflow, sure_inflow
-from replay.policies.learned import Accesses, QueueFeed, remember
+from replay.planner import Actions, CacheState
+from replay.policies.learned import Accesses
 
 ALL = (Action.PREFETCH, Action.PIN, Action.EVICT)
 CANDIDATES_S = 14 * DAY_S
@@ -73,6 +75,14 @@ def public_site(name: str) -> Site:
     return Site(board, Files(no, treatment, ~no, dataset, tier, unknown, ones, ones, barred), None)
 
 
+@bare
+def remember(known: Known, accesses: Accesses, part: Part) -> None:
+    """Remember accesses."""
+    for i in range(part.start, part.stop):
+        now_s = float(accesses.time_s[i])
+        update(known.state, known.files, Read(accesses.item[i], accesses.reader[i], 1.0, now_s, now_s))
+
+
 class Predictions:
     """Scores of the files read in the last 14 days, at rising times, by the trees learned before each."""
 
@@ -80,14 +90,13 @@ class Predictions:
         self._trace, self._learned = board.trace, learned
         state = new_state(board.trace.n_items, board.story.n_datasets)
         self._known = Known(state, board.story.files, no_values(board.trace.n_items))
-        self._feed = QueueFeed(NO_QUEUE, np.zeros(1, np.int64))
         self._accesses = Accesses(board.trace.time_s, board.trace.item, board.story.reader)
         self._served = 0
 
     def at(self, as_of_s: int) -> Scores:
         """The scores at a time; times never go back."""
         stop = self._trace.first_at(as_of_s)
-        remember(self._known, self._feed, self._accesses, Part(self._served, stop))
+        remember(self._known, self._accesses, Part(self._served, stop))
         self._served = stop
         last_s = self._known.state.file[:, LAST]
         item = np.flatnonzero(last_s >= as_of_s - CANDIDATES_S)
@@ -126,16 +135,19 @@ class Waiting:
 
 @dataclasses.dataclass
 class Only:
-    """A planner whose lists are cut to some actions; `n_pushed`: items of all its lists."""
+    """A planner whose lists are cut to some actions; `n_pushed`: items of all its lists, made in `cpu_s`."""
 
     planner: ValuePlanner
     acts: Sequence[Action]
     n_pushed: int = 0
     n_lists: int = 0
+    cpu_s: float = 0.0
 
     def actions(self, state: CacheState) -> Actions:
         """The actions that are left."""
-        whole, none = self.planner.actions(state), np.zeros(0, np.int64)
+        began_s, none = time.thread_time(), np.zeros(0, np.int64)
+        whole = self.planner.actions(state)
+        self.cpu_s += time.thread_time() - began_s
         pushed = {act: getattr(whole, str(act)) if act in self.acts else none for act in ALL}
         new = ~np.isin(pushed[Action.PIN], state.item[state.pinned])
         self.n_pushed += sum(pushed[act].size for act in (Action.PREFETCH, Action.EVICT)) + int(new.sum())
@@ -144,42 +156,17 @@ class Only:
         return Actions(pushed[Action.PREFETCH], pushed[Action.PIN], unpin, pushed[Action.EVICT])
 
 
-@dataclasses.dataclass
-class Renewed:
-    """Asks for a list each `cycle_s`, and in between touches the pins, as pushes without a new plan do."""
-
-    planner: Only
-    cycle_s: int
-    cycle_inflow: int = 0
-    inflows: list[int] = dataclasses.field(default_factory=list)
-
-    def actions(self, state: CacheState) -> Actions:
-        """The list, or the pins that there are."""
-        self.cycle_inflow += state.inflow_bytes
-        if state.as_of_s % self.cycle_s:
-            none = np.zeros(0, np.int64)
-            return Actions(none, state.item[state.pinned], none, none)
-        self.inflows = [*self.inflows, self.cycle_inflow][-max(1, DAY_S // self.cycle_s) :]
-        self.cycle_inflow = 0
-        return self.planner.actions(
-            dataclasses.replace(
-                state,
-                inflow_bytes=self.inflows[-1],
-                peak_inflow_bytes=peak_inflow(self.inflows, self.cycle_s),
-                sure_inflow_bytes=sure_inflow(self.inflows, self.cycle_s),
-            )
-        )
-
-
 class Reliability:
-    """By action: chances that lists stated, and whether the files were read in that time."""
+    """By action: files, chances that lists stated, and the files read in that time; float64[3, datasets]."""
 
     def __init__(self, board: Board) -> None:
         trace = board.trace
         self._from_s, self._end_s, self._first_s = board.from_s, int(trace.time_s[-1]), int(trace.time_s[0])
         self._span = self._end_s - self._first_s + 1
         self._key = np.sort(trace.item.astype(np.int64) * self._span + trace.time_s - self._first_s)
-        self.sums = {act: np.zeros(3) for act in ALL}
+        self._dataset = board.story.files.dataset.astype(np.int64)
+        n = 1 + int(self._dataset.max(initial=0))
+        self.sums = {act: np.zeros((3, n)) for act in ALL}
 
     def note(self, planner: ValuePlanner, state: CacheState) -> None:
         """Count the lists at a boundary whose time ends within the trace."""
@@ -187,13 +174,18 @@ class Reliability:
         end_s = state.as_of_s + judged.horizon_s
         if state.as_of_s < self._from_s or end_s > self._end_s:
             return
+        plan = judged.plan
         for act, sums in self.sums.items():
-            mine = judged.plan.action == act.code
+            mine = plan.action == act.code
             before, after = (
-                np.searchsorted(self._key, judged.plan.item[mine] * self._span + at_s - self._first_s)
+                np.searchsorted(self._key, plan.item[mine] * self._span + at_s - self._first_s)
                 for at_s in (state.as_of_s, end_s)
             )
-            sums += [mine.sum(), judged.plan.probability[mine].sum(), (after > before).sum()]
+            np.add.at(sums.T, self._dataset[plan.item[mine]], _rows(plan.probability[mine], after > before))
+
+
+def _rows(chance: FloatArray, was_read: BoolArray) -> FloatArray:
+    return np.column_stack([np.ones(chance.size), chance, was_read])
 
 
 @dataclasses.dataclass

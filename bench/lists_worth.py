@@ -1,17 +1,17 @@
 """What lists are worth to a cache: prefetch, pin, evict, all three; with a queue, with a steward, by cycle.
 
-bench/lists_worth.py [--accesses N] [--seeds 1,2] [--regions …] [--public …]
+bench/lists_worth.py [--accesses N] [--seeds 1,2,3] [--regions …] [--public …]
 
 A cache of 10 % of the bytes read, warmed in the days before those that count. Lists are made by the planner
 of production each hour, from scores of what was known then: by the models of a steward's order, learned anew
 each week, which alone decide (`model_weight` 1). They know the files that were read and those that the queue
 names (`queue_of_tasks.py`), and no catalogue. Public traces name no tasks, so they have no queue; and no
 origins, so nobody waits. ± is the standard error over traces. `waiting` is what jobs wait beyond a cache that
-has every file. `the better of both by then`: pins are renewed each 5 minutes if that fetched less before the
-days that count.
+has every file. S3-FIFO decides at each access, which no server offers; beside a server it has the delays of a
+steward and the room that it keeps.
 
 The last table has, of the files that lists name, the mean chance of a read that the plan states for each,
-and the share of them that were read within the time stated.
+and the share of them that were read within the time stated; ± is the standard error over datasets.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/lists_worth.py
 """
@@ -33,7 +33,6 @@ from listed import (
     Only,
     Predictions,
     Reliability,
-    Renewed,
     Site,
     Waiting,
     public_site,
@@ -42,6 +41,7 @@ from listed import (
 from queue_of_tasks import QueueOf, queue_of
 
 from features.common.arrays import FloatArray
+from features.common.errors import StaleInputError
 from features.common.progress import unwatched
 from features.common.times import DAY_S, HOUR_S
 from features.results import LRU, S3FIFO, STEWARD
@@ -54,14 +54,13 @@ from prefetch.plan.scores import Scores, with_known
 from replay.access_context import NO_QUEUE
 from replay.comparison import BOUND, Candidates, Row, compare
 from replay.config import CacheConfig
-from replay.engine import simulate
 from replay.planner import Planner
 from replay.policies import PartPolicy, Policy
 from replay.policies.learned import Order
 from replay.steward.delayed_cache import XCACHE, Plans
 from replay.steward.policies import steward_policy
 
-RENEWED, CHOSEN, RENEW_S = "1 h, pins renewed each 5 min", "the better of both by then", 300
+BESIDE = f"{S3FIFO} beside a server"
 SHARE, WARM_S, SCORED_S = 0.1, 7 * DAY_S, HOUR_S
 LEADS = {"none": None, "6 h": QueueOf(6 * HOUR_S), "24 h": QueueOf(24 * HOUR_S)}
 LISTS: Mapping[str, tuple[Action, ...]] = {
@@ -71,7 +70,7 @@ LISTS: Mapping[str, tuple[Action, ...]] = {
     "all lists": ALL,
 }
 KEEPING = (Action.PIN, Action.EVICT)
-CYCLES = {"24 h": DAY_S, "6 h": 6 * HOUR_S, "1 h": HOUR_S, "15 min": HOUR_S // 4}
+CYCLES = {"24 h": DAY_S, "6 h": 6 * HOUR_S, "1 h": HOUR_S, "15 min": HOUR_S // 4, "5 min": HOUR_S // 12}
 
 
 class Figures(NamedTuple):
@@ -85,6 +84,7 @@ class Figures(NamedTuple):
     precision: float
     waste: float
     pushed: float
+    cpu_ms: float
 
 
 def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
@@ -112,11 +112,14 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
 
         @functools.cache
         def scores_at(at_s: int, waiting: Waiting = waiting, how: QueueOf | None = how) -> Scores:
-            of = scores[at_s - at_s % SCORED_S]
+            of = scores.get(at_s - at_s % SCORED_S)
+            if of is None:
+                raise StaleInputError(f"no predictions at {at_s}")
             return of if how is None else with_known(of, waiting.at(at_s))
 
         def planner(cycle_s: int, at: Callable[[int], Scores] = scores_at) -> ValuePlanner:
-            return ValuePlanner(at, limits(SETTINGS.plan, cycle_s), site.files, SETTINGS.plan.horizon)
+            bounds = limits(SETTINGS.plan, cycle_s)
+            return ValuePlanner(at, bounds, site.files, SETTINGS.plan.horizon)
 
         for name, acts in LISTS.items():
             noted = reliability if (name, how) == ("all lists", None) else None
@@ -126,41 +129,20 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
         if how is None:
             for name, cycle_s in CYCLES.items():
                 planners.setdefault(cycle_s, {})[name] = Only(planner(cycle_s), KEEPING)
-            whole = Only(planner(HOUR_S), KEEPING)
-            planners[RENEW_S] = {RENEWED: Renewed(whole, HOUR_S)}
-            is_renewed = _renewing_won(site, whole, config, first_s)
         story = board.story._replace(queued=queued)
         beside = Only(planner(HOUR_S).beside_a_steward, ALL)
         plans = Plans(beside, size, config.low_watermark, config.high_watermark, HOUR_S, first_s)
         follow = functools.partial(steward_policy, STEWARD, story, orders, delays=XCACHE)
         stewards |= {f"steward, {lead}": follow(), f"both, {lead}": follow(plans=plans)}
+    stewards[BESIDE] = steward_policy(f"{STEWARD}-s3fifo", board.story, delays=XCACHE)
     served: dict[str, Row] = {}
     for cycle_s, of in planners.items():
         policies = {**stewards, S3FIFO: None, BOUND: None} if cycle_s == HOUR_S else {}
         lists = {LRU: None, **of} if cycle_s == HOUR_S else of
         at = Candidates(size, policies, config, lists, cycle_s, first_s)
         served |= compare(trace, [at], count_from_s=board.from_s, hours=_hours(site))[0].rows
-    pushed = {
-        name: way.n_pushed / way.n_lists
-        for of in planners.values()
-        for name, way in of.items()
-        if isinstance(way, Only)
-    }
-    figures = {name: _figures(site, served, name, pushed.get(name, np.nan)) for name in served}
-    figures[CHOSEN] = figures[RENEWED if is_renewed else "1 h"]
-    return figures, reliability
-
-
-def _renewing_won(site: Site, planner: Only, config: CacheConfig, first_s: int) -> bool:
-    """Whether renewed pins fetched less in the later half of the days before those that count."""
-    past, half_s = site.board.trace.until(site.board.from_s), (first_s + site.board.from_s) // 2
-    plain, renewed = (
-        simulate(
-            past, config, planner=of, cycle_s=cycle_s, plan_from_s=first_s, count_from_s=half_s
-        ).wan_bytes
-        for of, cycle_s in ((planner, HOUR_S), (Renewed(planner, HOUR_S), RENEW_S))
-    )
-    return renewed < plain
+    ways = {name: way for of in planners.values() for name, way in of.items() if isinstance(way, Only)}
+    return {name: _figures(site, served, name, ways.get(name)) for name in served}, reliability
 
 
 def _hours(site: Site) -> Callable[..., FloatArray] | None:
@@ -168,7 +150,7 @@ def _hours(site: Site) -> Callable[..., FloatArray] | None:
     return None if per_byte is None else lambda of, hit: daily_hours(site.board.trace, of, hit, per_byte)
 
 
-def _figures(site: Site, served: Mapping[str, Row], name: str, pushed: float) -> Figures:
+def _figures(site: Site, served: Mapping[str, Row], name: str, way: Only | None) -> Figures:
     result, lru, bound = (served[of].result for of in (name, LRU, BOUND))
     by_day = [served[of].core_hours for of in (name, LRU)]
     hours = [np.nan if days is None else float(days.sum()) for days in by_day]
@@ -185,7 +167,8 @@ def _figures(site: Site, served: Mapping[str, Row], name: str, pushed: float) ->
         hours[0] / hours[1],
         np.nan if result.prefetch_precision is None else result.prefetch_precision,
         result.wasted_bytes / lru.wan_bytes,
-        pushed,
+        np.nan if way is None else way.n_pushed / way.n_lists,
+        np.nan if way is None else 1000 * way.cpu_s / way.n_lists,
     )
 
 
@@ -195,7 +178,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--accesses", type=int, default=20_000, help="of a region")
-    parser.add_argument("--seeds", default="1,2", help="of the regions")
+    parser.add_argument("--seeds", default="1,2,3", help="of the regions")
     parser.add_argument("--regions", nargs="*", default=("site", *REGIONS))
     parser.add_argument("--public", nargs="*", default=tuple(PUBLIC))
     given = parser.parse_args()
@@ -240,19 +223,24 @@ def table(ways: Sequence[str], of: Sequence[Mapping[str, Figures]]) -> None:
     """A row per way to act: its figures over the regions."""
     print(f"| lists, lead of the queue | {' | '.join(COLUMNS_SHOWN)} |\n|{'---|' * (1 + len(COLUMNS_SHOWN))}")
     for way in ways:
-        values = np.array([run[way] for run in of])
+        values = np.array([run[way][: len(COLUMNS_SHOWN)] for run in of])
         print(f"| {way} | {' | '.join(_mean(column) for column in values.T)} |")
 
 
 def by_place(runs_by_place: Mapping[str, Sequence[Mapping[str, Figures]]]) -> None:
     """The gap that pins and evictions without a queue close in each place, by the time between lists."""
-    ways = {**{f"lists per {cycle}": cycle for cycle in CYCLES}, "S3-FIFO": S3FIFO}
-    ways |= {RENEWED: RENEWED, CHOSEN: CHOSEN}
+    lists = {f"lists per {cycle}": cycle for cycle in CYCLES}
+    ways = {**lists, "S3-FIFO": S3FIFO, "S3-FIFO beside a server": BESIDE}
     ways |= {"steward": "steward, none", "both": "both, none"}
     print(f"\n| gap closed | runs | {' | '.join(ways)} |\n|{'---|' * (2 + len(ways))}")
     for place, runs in runs_by_place.items():
         cells = " | ".join(_mean(np.array([run[way].gap for run in runs])) for way in ways.values())
         print(f"| {place} | {len(runs)} | {cells} |")
+    print(f"\n| items per list; CPU ms to make it | {' | '.join(lists)} |\n|{'---|' * (1 + len(lists))}")
+    for place, runs in runs_by_place.items():
+        means = (np.mean([[run[way].pushed, run[way].cpu_ms] for run in runs], axis=0) for way in CYCLES)
+        cells = " | ".join(f"{pushed:.1f}; {cpu_ms:.1f}" for pushed, cpu_ms in means)
+        print(f"| {place} | {cells} |")
 
 
 def reliabilities(stated: Mapping[str, Sequence[Reliability]]) -> None:
@@ -261,14 +249,17 @@ def reliabilities(stated: Mapping[str, Sequence[Reliability]]) -> None:
         "\n| place | action | items | chance stated | share read | read / stated |\n|---|---|---|---|---|---|"
     )
     totals = {
-        place: {act: np.sum([run.sums[act] for run in of], axis=0) for act in ALL}
+        place: {act: np.concatenate([run.sums[act] for run in of], axis=1) for act in ALL}
         for place, of in stated.items()
     }
-    totals["all"] = {act: np.sum([of[act] for of in totals.values()], axis=0) for act in ALL}
+    totals["all"] = {act: np.concatenate([of[act] for of in totals.values()], axis=1) for act in ALL}
     for place, of in totals.items():
-        for act, (n, expected, read) in of.items():
+        for act, sums in of.items():
+            n, expected, read = sums.sum(axis=1)
             if n:
-                shares = f"{expected / n:.3f} | {read / n:.3f} | {read / expected:.2f}"
+                ratio = read / expected
+                error = np.sqrt(np.square(sums[2] - ratio * sums[1]).sum()) / expected
+                shares = f"{expected / n:.3f} | {read / n:.3f} | {ratio:.2f} ± {error:.2f}"
                 print(f"| {place} | {act} | {n:.0f} | {shares} |")
 
 

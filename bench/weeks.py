@@ -39,7 +39,9 @@ from jobs.studies.simulate import workload
 from models.evaluation.promotion import MIN_DAYS, decide_order
 from models.learning.order import Learning
 from replay.comparison import BOUND, Candidates, compare
-from replay.policies.learned import Learned, Order
+from replay.policies import PartPolicy, Policy
+from replay.policies.learned import Order
+from replay.steward.policies import steward_policy
 
 CAPACITY_FRACTIONS = (0.05, 0.1)
 REGIONS = ("mwt2", "archive")
@@ -66,9 +68,9 @@ class Walk(NamedTuple):
         """When each step begins."""
         return [int(order.from_s) for order in self.candidates]
 
-    def follow(self, steps: Sequence[int]) -> Learned:
+    def follow(self, steps: Sequence[int]) -> Policy | PartPolicy:
         """The candidates of `steps`, one after the other."""
-        return Learned(self.board.story, [self.candidates[step] for step in steps])
+        return steward_policy(STEWARD, self.board.story, [self.candidates[step] for step in steps])
 
     def is_promoted(self, step: int) -> tuple[bool, bool]:
         """Whether `promote` lets a step's candidate serve, as a first order and as a successor, by an

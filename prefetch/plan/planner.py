@@ -18,6 +18,7 @@ import numpy as np
 from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
+from prefetch.plan.hindsight import proved
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
 from prefetch.plan.lists import Case, PlanList, affordable, best_first, head
 from prefetch.plan.rules import Treatment
@@ -54,9 +55,10 @@ class Judgement:
 class ValuePlanner:
     """Plans by expected value within `limits`.
 
-    `scores_at(as_of_s)`: the latest predictions at a boundary. `files`: facts about files. `horizon_s`: the
-    horizon that counts where the cache's eviction age is not known. `model_weight(capacity_bytes)`: the
-    weight of the models in a file's value; the rest is recency (`prefetch.plan.value`).
+    `scores_at(as_of_s)`: the latest predictions at a time, or StaleInputError. `files`: facts about files.
+    `horizon_s`: the horizon that counts where the cache's eviction age is not known.
+    `model_weight(capacity_bytes)`: the weight of the models in a file's value; the rest is recency
+    (`prefetch.plan.value`).
     """
 
     scores_at: Callable[[int], Scores]
@@ -84,11 +86,10 @@ class ValuePlanner:
         age_s = eviction_age_s(state, self.limits.cycle_s)
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
-        recent_s = self.limits.cycle_s
-        disk = on_disk(state, scores, files, self.objective, horizon, recent_s=recent_s, model_weight=weight)
-        candidates = absent(
-            state, scores, files, self.objective, horizon, model_weight=weight, least=min_probability
-        )
+        chances = proved(self.scores_at, scores, horizon, files.n)
+        asked = (state, scores, files, self.objective, chances)
+        disk = on_disk(*asked, recent_s=self.limits.cycle_s, model_weight=weight)
+        candidates = absent(*asked, model_weight=weight, least=min_probability)
         case = Case(state, scores, files, self.limits, disk, candidates)
         pinned = lists.pins(case)
         order = lists.eviction_order(case, pinned.places)

@@ -157,12 +157,12 @@ def absent(
     scores: Scores,
     files: Files,
     objective: Objective,
-    horizon: int,
+    chances: FloatArray,
     *,
     model_weight: float = 1.0,
     least: float = 0.0,
 ) -> ScoredFiles:
-    """The candidates that are not on disk: read within the horizon of index `horizon` by a chance of `least`.
+    """The candidates that are not on disk and are read by a chance of `least`; `chances`: of all candidates.
 
     With a `model_weight` of 0 only those that queued jobs will read. For these the longest horizon counts.
     """
@@ -171,25 +171,17 @@ def absent(
     is_queued = scores.queued > 0
     counts = is_queued & (scores.longest >= least)
     if model_weight > 0:
-        counts |= scores.within(horizon) >= least
+        counts |= chances >= least
     entry = np.flatnonzero(counts)
     entry = entry[~is_here[scores.item[entry]]]
-    item, size = scores.item[entry], scores.size_bytes[entry]
-    n_jobs, last_use_s = scores.queued[entry], scores.last_read_s[entry]
-    chance, rate = scores.within(horizon)[entry], hit_rate(scores)[entry]
-    gain = saved_per_hit(objective, files, item, size)
-    density = _density(rate, gain, size, n_jobs, last_use_s, as_of_s=state.as_of_s, model_weight=model_weight)
-    return ScoredFiles(
-        item=item,
-        size_bytes=size,
-        probability=chance,
-        longest=scores.longest[entry],
-        value=chance * gain,
-        density=density,
-        was_read=scores.was_read[entry],
-        cause=np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
-        n_jobs=n_jobs,
-        last_use_s=last_use_s,
+    item, size, n_jobs = scores.item[entry], scores.size_bytes[entry], scores.queued[entry]
+    return _valued(
+        (item, size, scores.was_read[entry], n_jobs, scores.last_read_s[entry]),
+        [column[entry] for column in (chances, scores.longest, hit_rate(scores))],
+        saved_per_hit(objective, files, item, size),
+        np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
+        as_of_s=state.as_of_s,
+        model_weight=model_weight,
     )
 
 
@@ -198,12 +190,12 @@ def on_disk(
     scores: Scores,
     files: Files,
     objective: Objective,
-    horizon: int,
+    chances: FloatArray,
     *,
     recent_s: int,
     model_weight: float = 1.0,
 ) -> ScoredFiles:
-    """The files on disk, with their last use as of now.
+    """The files on disk, with their last use as of now; `chances`: of all candidates.
 
     A file without a score that was used less than `recent_s` before the scores, or after them, gets the mean
     score of the read files of its dataset, else of its tier, else of all. Any other file without a score is
@@ -220,53 +212,47 @@ def on_disk(
         values[at] = column[of]
         return values
 
-    columns = [scores.within(horizon), scores.longest, hit_rate(scores)]
+    columns = [chances, scores.longest, hit_rate(scores)]
     values = [here(column) for column in columns]
     if is_new.any():
         of_siblings = _siblings(scores, files, columns, state.item[is_new])
         for column, means in zip(values, of_siblings, strict=True):
             column[is_new] = means
-    n_jobs = here(scores.queued)
+    n_jobs, whole = here(scores.queued), np.maximum(here(scores.size_bytes), state.bytes_on_disk)
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
     cause[n_jobs > 0] = int(Cause.QUEUED)
-    gain = saved_per_hit(
-        objective, files, state.item, np.maximum(here(scores.size_bytes), state.bytes_on_disk)
-    )
-    chance, longest, rate = values
-    size_bytes, as_of_s = state.bytes_on_disk, state.as_of_s
-    density = _density(rate, gain, size_bytes, n_jobs, last_use_s, as_of_s=as_of_s, model_weight=model_weight)
-    return ScoredFiles(
-        item=state.item,
-        size_bytes=size_bytes,
-        probability=chance,
-        longest=longest,
-        value=chance * gain,
-        density=density,
-        was_read=np.ones(state.item.size, np.bool_),
-        cause=cause,
-        n_jobs=n_jobs,
-        last_use_s=last_use_s,
+    return _valued(
+        (state.item, state.bytes_on_disk, np.ones(state.item.size, np.bool_), n_jobs, last_use_s),
+        values,
+        saved_per_hit(objective, files, state.item, whole),
+        cause,
+        as_of_s=state.as_of_s,
+        model_weight=model_weight,
     )
 
 
-def _density(
-    rate: FloatArray,
+def _valued(
+    of: tuple[IntArray, IntArray, BoolArray, IntArray, IntArray],
+    forecast: Sequence[FloatArray],
     gain: FloatArray,
-    size_bytes: IntArray,
-    n_jobs: IntArray,
-    last_use_s: IntArray,
+    cause: IntArray,
     *,
     as_of_s: int,
     model_weight: float,
-) -> FloatArray:
-    """The worth of each file per second and byte; `rate`: hits per second, of which each saves `gain`."""
+) -> ScoredFiles:
+    """The files `of` (item, bytes, whether read, queued jobs, last use), of which a hit saves `gain` each.
+
+    `forecast`: the chances that are shown, those at the longest horizon, and hits per second.
+    """
+    (item, size_bytes, was_read, n_jobs, last_use_s), (chance, longest, rate) = of, forecast
     # In this order, so that files of equal chances that save their whole size are worth exactly the same.
     density = rate * (gain / np.maximum(size_bytes, 1))
     # What a queued job will read is known, and a file without a last use has nothing but its rate.
     by_rate = (n_jobs > 0) | (last_use_s == NEVER_S)
     recent = np.where(by_rate, rate, 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S))
-    blended: FloatArray = density**model_weight * recent ** (1 - model_weight)
-    return blended
+    blended = density**model_weight * recent ** (1 - model_weight)
+    value = chance * gain
+    return ScoredFiles(item, size_bytes, chance, longest, value, blended, was_read, cause, n_jobs, last_use_s)
 
 
 def _siblings(

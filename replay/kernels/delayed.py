@@ -30,10 +30,10 @@ LONG_AGO = np.iinfo(np.int64).min
 SEEN, CLOSED, LOOK, GOES, COMES, CYCLE, PLAN, READ = range(8)
 N_KINDS = 8
 
-# Entries of Cache.sums: accesses that were served; bytes on disk, the most, those that came in this cycle,
-# and on disk as far as the steward knows; bytes of evictions on their way; whether a look is due; files that
-# were prefetched; the learned order, or the time, for which `serve` returned.
-(SERVED, USED, PEAK, INFLOW, KNOWN, LEAVING, IS_LOOK_DUE, N_CAME, ASKED) = range(9)
+# Entries of Cache.sums: accesses that were served; bytes on disk, the most, and those that came in this
+# cycle; bytes of evictions on their way; whether a look is due; files that were prefetched; the learned
+# order, or the time, for which `serve` returned.
+(SERVED, USED, PEAK, INFLOW, LEAVING, IS_LOOK_DUE, N_CAME, ASKED) = range(8)
 
 # Why `serve` returns.
 DONE, LEARNS, PLANS = range(3)
@@ -239,18 +239,11 @@ def _see(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     access = Read(file, reads.reader[i], 1.0, float(at_s), float(at_s))
     order_of.read(Event(access, was_held), cache.learnt, *order)
     if cache.held[file] != ABSENT:
-        _store(cache, order, file)
+        order_of.store(file, cache.held[file], *order)
     if open_s:
         _open(cache, file)
         enter(cache.agenda, at_s + open_s, what(CLOSED, file))
     _look_later(cache, at_s)
-
-
-@inner
-def _store(cache: Cache, order: Followed, file: int) -> None:
-    """What a file has on disk becomes known."""
-    cache.sums[KNOWN] += cache.held[file] - max(0, order_of.bytes_on_disk(file, *order))
-    order_of.store(file, cache.held[file], *order)
 
 
 @inner
@@ -305,7 +298,7 @@ def _come(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     cache.sums[N_CAME] += 1
     cache.away[file] = False
     cache.last_use_s[file] = now_s
-    _store(cache, order, file)
+    order_of.store(file, cache.held[file], *order)
     _look_later(cache, now_s)
 
 
@@ -318,10 +311,10 @@ def _look_later(cache: Cache, at_s: int) -> None:
 
 @inner
 def _look(cache: Cache, order: Followed, now_s: int, need_bytes: int) -> None:
-    """Evict what is above the target, and not yet on its way."""
+    """Evict what is above the target by the disk itself, as far as it is known and not yet on its way."""
     sums = cache.sums
     sums[IS_LOOK_DUE] = 0
-    over = sums[KNOWN] - sums[LEAVING] + need_bytes - cache.target
+    over = sums[USED] - sums[LEAVING] + need_bytes - cache.target
     for file in cache.victim[: _victims(cache, order, over, now_s)]:
         n_bytes = max(0, order_of.bytes_on_disk(file, *order))
         sums[LEAVING] += n_bytes
@@ -387,9 +380,7 @@ def _remove(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     cache.sums[USED] -= cache.held[file]
     cache.held[file] = ABSENT
     heuristics.drop(cache.own, file)
-    known = order_of.bytes_on_disk(file, *order)
-    if known >= 0:
-        cache.sums[KNOWN] -= known
+    if order_of.bytes_on_disk(file, *order) >= 0:
         order_of.drop(file, *order)
     cache.is_first[file] = False
     if cache.pinned[file]:

@@ -16,8 +16,12 @@ from replay.steward.order import ArrayOrder, extend, larger
 from replay.trace import Trace
 
 NO_DELAY = Delays()
-XCACHE = Delays(seen_s=60, look_s=60, headroom=0.01, effect_s=5, open_s=600, fetch_s=60)
-"""Beside an XCache: a look per minute, reads reported within a minute, files open for ten minutes."""
+XCACHE = Delays(seen_s=60, look_s=60, headroom=0.06, effect_s=5, open_s=600, fetch_s=60)
+"""Beside an XCache: a look per minute, reads reported within a minute, files open for ten minutes.
+
+A live steward evicts to below the high watermark, 0.95 by default, less what arrives between two looks. With
+less room the cache's own purge takes all that has to go, and the order decides nothing.
+"""
 
 
 class Plans(NamedTuple):

@@ -23,7 +23,7 @@ from replay.kernels.heuristics import (
     used_bytes,
     victims,
 )
-from replay.policies.learned import Accesses, Learned, Order
+from replay.policies.learned import Accesses, Order
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import lru
 from replay.steward import ORDERS, ArrayOrder, new_order
@@ -121,17 +121,18 @@ def steward_policy(
     """
     if block_bytes is not None:
         return InBlocks(context, _order(name, context, learned), delays, block_bytes=block_bytes)
-    if delays == NO_DELAY and plans is None and name in _ALONE:
-        return _ALONE[name](context, learned)
+    if delays == NO_DELAY and plans is None:
+        alone = f"{STEWARD}-lru" if name == STEWARD and not learned else name
+        if alone in _ALONE:
+            return _ALONE[alone](context)
     return Replayed(context, _order(name, context, learned), delays, plans)
 
 
-_ALONE: Mapping[str, Callable[[AccessContext, Sequence[Order]], Policy]] = MappingProxyType(
+_ALONE: Mapping[str, Callable[[AccessContext], Policy]] = MappingProxyType(
     {
-        STEWARD: Learned,
-        f"{STEWARD}-lru": lambda *_: lru,
-        f"{STEWARD}-s3fifo": lambda context, _: partial(serve_by, kinds.S3FIFO, context),
-        DATASET_LRU: lambda context, _: partial(serve_by, kinds.DATASET_LRU, context),
+        f"{STEWARD}-lru": lambda _: lru,
+        f"{STEWARD}-s3fifo": lambda context: partial(serve_by, kinds.S3FIFO, context),
+        DATASET_LRU: lambda context: partial(serve_by, kinds.DATASET_LRU, context),
     }
 )
 """What is replayed without the delays of a cache, with the same hits."""

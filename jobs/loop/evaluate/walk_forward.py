@@ -33,6 +33,7 @@ from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
+from prefetch.plan.hindsight import LOOKS
 from prefetch.plan.scores import NEVER_S, Scores
 from prefetch.plan.value import best_rate
 
@@ -222,7 +223,7 @@ class ScoreStore:
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
-        scores_at = functools.lru_cache(maxsize=1)(functools.partial(self.at, name))
+        scores_at = functools.lru_cache(maxsize=1 + LOOKS)(functools.partial(self.at, name))
         return lambda as_of_s: scores_at(as_of_s - as_of_s % every_s)
 
     def _read(self, name: str, as_of_s: int) -> Any:

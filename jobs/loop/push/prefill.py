@@ -205,8 +205,8 @@ def _planned(moment: CacheAtMoment, queued: Queued) -> tuple[Prefill, pa.Array, 
     files, budget, origins = moment.facts(dids)
     state = moment.state(held, index)
     scores = certain(queued.of(dids), as_of_s=moment.as_of_s, horizon_s=plan.horizon)
-    disk = on_disk(state, scores, files, plan.objective, 0, recent_s=moment.cycle_s)
-    candidates = absent(state, scores, files, plan.objective, 0)
+    disk = on_disk(state, scores, files, plan.objective, scores.longest, recent_s=moment.cycle_s)
+    candidates = absent(state, scores, files, plan.objective, scores.longest)
     case = Case(state, scores, files, limits(plan, moment.cycle_s, budget), disk, candidates)
     return prefill(case, _fetched_bytes(moment)), dids, origins
 

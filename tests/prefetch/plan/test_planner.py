@@ -157,8 +157,10 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     """What a judgement was made from is the same after its plan as when it was made anew."""
     state, scores, limits, files = world
     judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
-    disk = on_disk(state, scores, files, Objective.BYTES, judged.horizon, recent_s=limits.cycle_s)
-    candidates = absent(state, scores, files, Objective.BYTES, judged.horizon)
+    disk = on_disk(
+        state, scores, files, Objective.BYTES, scores.within(judged.horizon), recent_s=limits.cycle_s
+    )
+    candidates = absent(state, scores, files, Objective.BYTES, scores.within(judged.horizon))
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
         for field in dataclasses.fields(ScoredFiles):
             np.testing.assert_array_equal(getattr(given_, field.name), getattr(anew, field.name), field.name)

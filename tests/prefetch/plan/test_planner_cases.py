@@ -242,8 +242,8 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
 
 def prefilled(told: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
     known, about = certain(told, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
-    disk = on_disk(at, known, about, Objective.BYTES, 0, recent_s=HOUR_S)
-    candidates = absent(at, known, about, Objective.BYTES, 0)
+    disk = on_disk(at, known, about, Objective.BYTES, known.longest, recent_s=HOUR_S)
+    candidates = absent(at, known, about, Objective.BYTES, known.longest)
     return prefill(Case(at, known, about, limits, disk, candidates))
 
 

@@ -10,8 +10,9 @@ from features.spec import COLUMNS
 from models.learning.order import decisions
 from replay.access_context import AccessContext
 from replay.kernels.scored_files import new_rule
-from replay.policies import run_policy
-from replay.policies.learned import Learned, Order
+from replay.policies import Policy, run_policy
+from replay.policies.learned import Order
+from replay.steward.policies import steward_policy
 from replay.trace import Trace
 
 
@@ -26,10 +27,16 @@ def in_sevens(trace: Trace, n_datasets: int = 7) -> AccessContext:
     return context_with(trace, np.arange(trace.n_items) % n_datasets)
 
 
+def learned(context: AccessContext, orders: list[Order]) -> Policy:
+    policy = steward_policy("steward", context, orders)
+    assert callable(policy)
+    return policy
+
+
 def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int = 7) -> np.ndarray:
     hit = np.zeros(trace.n_accesses, np.bool_)
-    peak = Learned(in_sevens(trace, n_datasets), orders)(trace, capacity, hit)
-    assert peak <= capacity
+    peak = learned(in_sevens(trace, n_datasets), orders)(trace, capacity, hit)
+    assert isinstance(peak, int) and peak <= capacity
     return hit
 
 
@@ -37,18 +44,18 @@ def hits_of(trace: Trace, orders: list[Order], capacity: int, *, n_datasets: int
 def test_without_an_order_it_is_lru(seed: int) -> None:
     trace = trace_of(seed)
     for capacity in (100, 5000, 30_000, 10**6):
-        learned = run_policy("learned", trace, capacity, policy=Learned(in_sevens(trace), []))
-        assert learned.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
+        result = run_policy("learned", trace, capacity, policy=learned(in_sevens(trace), []))
+        assert result.wan_bytes == run_policy("lru", trace, capacity).wan_bytes
 
 
 def test_half_of_recency_is_nearly_lru_where_all_rates_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of a sample goes: of few files, the sample is nearly all of them."""
     half = lambda ladder: new_rule(ladder)._replace(share=0.5)  # noqa: E731
-    monkeypatch.setattr("replay.policies.learned.new_rule", half)
+    monkeypatch.setattr("replay.steward.order.new_rule", half)
     trace = trace_of(1)
     order = Order(float(trace.time_s[0]), one_split("n_reads", 1, -9, -9))
-    learned = run_policy("learned", trace, 12_000, policy=Learned(in_sevens(trace), [order]))
-    assert learned.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
+    result = run_policy("learned", trace, 12_000, policy=learned(in_sevens(trace), [order]))
+    assert result.wan_bytes == pytest.approx(run_policy("lru", trace, 12_000).wan_bytes, rel=0.02)
 
 
 def test_the_least_valuable_file_goes_first() -> None:
@@ -119,6 +126,7 @@ def test_a_context_of_another_trace_never_reaches_the_kernels() -> None:
     trace = trace_of(5)
     fitting = in_sevens(trace)
     files, n = fitting.files, trace.n_accesses
+    order = Order(0.0, one_split("n_reads", 2.0, -1.0, 1.0))
     hostile = [
         fitting._replace(files=files._replace(dataset=np.full(trace.n_items, value, np.int32)))
         for value in (-1, 7, 2**31 - 1)
@@ -134,6 +142,6 @@ def test_a_context_of_another_trace_never_reaches_the_kernels() -> None:
     ]
     for context in hostile:
         with pytest.raises(InputError, match="of another trace"):
-            Learned(context, [])(trace, 1000, np.zeros(n, np.bool_))
+            learned(context, [order])(trace, 1000, np.zeros(n, np.bool_))
         with pytest.raises(InputError, match="of another trace"):
             decisions(trace, context, [1e5], from_s=0.0, to_s=1e9, most=10)

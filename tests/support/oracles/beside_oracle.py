@@ -97,7 +97,7 @@ class Beside:
 
     def look(self, now: int, need: int) -> None:
         self.is_look_due = False
-        over = self.steward.used_bytes - self.leaving + need - self.target
+        over = sum(self.disk.values()) - self.leaving + need - self.target
         for file in self.steward.victims(over, now):
             n_bytes = self.steward.bytes_on_disk(file) or 0
             self.leaving += n_bytes

@@ -155,6 +155,24 @@ def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:
     assert {row["reason"].split("; ")[1] for row in fetched} == {"unread file of a dataset in use"}
 
 
+def test_a_plan_fetches_nothing_of_what_looked_as_likely_before_and_was_not_read(tables: Tables) -> None:
+    """Two days ago all files looked as now; those from 90 on, the likeliest, were never read."""
+    inventory, eager = [held(i) for i in range(60)], with_plan(prefetch_share=1.0, model_weight=1.0)
+
+    def fetched() -> dict[str, float]:
+        run(tables, inventory, settings=eager)
+        return {row["did"]: row["probability"] for row in rows(tables, "prefetch")}
+
+    before, unread = fetched(), {f"cms:{lfn(i)}" for i in range(90, 100)}
+    assert before.keys() & unread
+    then_s = AS_OF - SETTINGS.plan.horizon
+    key = (day_label(then_s), as_of_label(then_s), "default")
+    tables.replace_rows(PREDICTIONS, predicted({i: 0.01 * i for i in range(100)}), key)
+    after = fetched()
+    assert after and not after.keys() & unread
+    assert all(chance == before.get(did, chance) for did, chance in after.items())
+
+
 def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -> None:
     ages = (("old", 10**6), ("new", 60))
     old, new = (Held(f"/store/x/{name}.root", MB, MB, True, AS_OF - ago_s, False) for name, ago_s in ages)

@@ -1,0 +1,66 @@
+"""Chances of a read, corrected by what came of earlier predictions.
+
+Models overrate what looks best to them: a pass over a dataset gives thousands of files the same history, and
+what was learned from one pass says little of the next. So a plan looks at what was predicted one horizon ago,
+two, and so on, and at which of those files were read within the horizon: later predictions have the last read
+of each file.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from features.common.arrays import FloatArray
+from features.common.errors import StaleInputError
+from prefetch.plan.scores import KEPT, UNKNOWN, Scores, places
+
+LOOKS = 3
+"""So many earlier predictions are looked at, each a horizon before the next."""
+LATEST = 2
+"""Predictions that were made more than so many horizons before the next say nothing."""
+EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
+"""Chances between which files count together."""
+BELIEVED = 3.0
+"""So many of the reads that are expected in each of these classes count as seen."""
+
+
+@functools.lru_cache(maxsize=KEPT)
+def proved(scores_at: Callable[[int], Scores], scores: Scores, horizon: int, n_files: int) -> FloatArray:
+    """The chances of `scores` within a horizon (an index), less where they promised too much before.
+
+    `scores_at`: the latest predictions at a time, or StaleInputError. What a queue names keeps its chance,
+    and teaches nothing. No chance is raised.
+    """
+    length_s, later, sums = scores.horizons_s[horizon], scores, np.zeros((4, EDGES.size + 1))
+    for _ in range(LOOKS):
+        try:
+            earlier = scores_at(later.as_of_s - length_s)
+        except StaleInputError:
+            break
+        if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
+            break
+        sums += _came_of(earlier, later, length_s, n_files)
+        later = earlier
+    stated, expected, read, n = sums[:, sums[0] > 0]
+    chances = scores.within(horizon)
+    if not n.size:
+        return chances
+    share = np.minimum(1, (read + BELIEVED) / (expected + BELIEVED))
+    return np.where(scores.queued > 0, chances, chances * np.interp(chances, stated / n, share))
+
+
+def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray:
+    """By class of the chances in `earlier`, float64[4, k]: their sum, and the expected reads, the reads and
+    the files until `later`.
+    """
+    entry = places(later, n_files)[earlier.item]
+    was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
+    chance = earlier.within(earlier.horizons_s.index(length_s))
+    counts = (earlier.queued == 0) & (chance >= 0)
+    chance = np.minimum(chance[counts], 1 - 1e-9)
+    # Predictions are made at certain times only: until the next ones, reads go on as before.
+    until = -np.expm1((later.as_of_s - earlier.as_of_s) / length_s * np.log1p(-chance))
+    columns = (chance, until, was_read[counts], np.ones(chance.size))
+    classes = np.searchsorted(EDGES, chance)
+    return np.array([np.bincount(classes, column, EDGES.size + 1) for column in columns])

@@ -1,0 +1,152 @@
+"""Chances that are corrected by what came of earlier predictions."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plain_files import plain_files
+
+from features.common.errors import StaleInputError
+from features.common.times import DAY_S, HOUR_S
+from prefetch.actions import Action
+from prefetch.plan.hindsight import LOOKS, proved
+from prefetch.plan.items import PlanLimits
+from prefetch.plan.planner import ValuePlanner
+from prefetch.plan.scores import NEVER_S, KnownWork, Scores, with_known
+from replay.planner import CacheState
+
+H, N = 6 * HOUR_S, 6000
+NOW_S = 100 * DAY_S
+LIMITS = PlanLimits(HOUR_S, prefetch_share=1.0, min_prefetch_probability=0.6)
+
+
+def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Scores]:
+    """Predictions each `H`: of the `N` files, `read_share` are read in each `H`."""
+    rng, last = np.random.default_rng(seed), np.full(N, NEVER_S)
+    chance = np.broadcast_to(np.asarray(stated, np.float64), (1, N))
+    made = {}
+    for k in range(LOOKS, -1, -1):
+        at_s = NOW_S - k * H
+        made[at_s] = Scores(at_s, np.arange(N), np.full(N, 10), (H,), chance, last.copy())
+        last[rng.random(N) < read_share] = at_s + 1
+    return made
+
+
+def within(made: dict[int, Scores], scores: Scores | None = None) -> Any:
+    """The corrected chances of the newest predictions, or of others made then."""
+
+    def scores_at(at_s: int) -> Scores:
+        if at_s not in made:
+            raise StaleInputError("no predictions")
+        return made[at_s]
+
+    return proved(scores_at, made[NOW_S] if scores is None else scores, 0, N)
+
+
+def corrected(made: dict[int, Scores], stated: float = 0.8) -> float:
+    scores = dataclasses.replace(made[NOW_S], probability=np.full((1, N), stated))
+    return float(within(made, scores)[0])
+
+
+@pytest.mark.parametrize("read_share", [0.0, 0.05, 0.4, 0.79, 1.0])
+def test_a_stated_chance_becomes_the_share_that_was_read_but_is_not_raised(read_share: float) -> None:
+    assert corrected(past(read_share)) == pytest.approx(min(0.8, read_share), abs=0.01)
+
+
+@pytest.mark.parametrize("late_s", [H // 3, H])
+def test_reads_until_the_next_predictions_count_as_far_as_they_were_to_be_expected(late_s: int) -> None:
+    """Predictions were made a while before they were needed, and their chances were right."""
+    made = past(1 - 0.5 ** ((H + late_s) / H), 0.5)
+    earlier = {
+        at_s: dataclasses.replace(of, as_of_s=NOW_S - (NOW_S - of.as_of_s) // H * (H + late_s))
+        for at_s, of in made.items()
+    }
+    early = {of.as_of_s + late_s * (of.as_of_s < NOW_S): of for of in earlier.values()}
+    assert corrected(early, 0.5) == pytest.approx(0.5, abs=0.02)
+
+
+def test_each_class_is_corrected_by_its_own_files() -> None:
+    made = past(0.3, np.where(np.arange(N) % 2, 0.7, 0.05))
+    assert corrected(made, 0.7) == pytest.approx(0.3, abs=0.02)
+    assert corrected(made, 0.05) == 0.05
+
+
+def test_few_files_change_little() -> None:
+    made = {at_s: _first(of, 2) for at_s, of in past(0.0).items()}
+    assert within(made)[0] == pytest.approx(0.8 * 3 / (3 + LOOKS * 2 * 0.8))
+
+
+def test_only_predictions_a_horizon_before_the_next_ones_count() -> None:
+    made = past(0.0)
+    assert within(made)[0] < 0.01
+    early = {at_s: dataclasses.replace(of, as_of_s=of.as_of_s - 2 * H) for at_s, of in made.items()}
+    other = {at_s: dataclasses.replace(of, horizons_s=(H + 1,)) for at_s, of in made.items()}
+    for before in (early, other, {}):
+        assert (within({**before, NOW_S: made[NOW_S]}) == 0.8).all()
+
+
+def test_chances_that_are_no_numbers_and_reads_to_come_spoil_nothing() -> None:
+    made = past(0.3)
+    for at_s, of in made.items():
+        chance, last = of.probability.copy(), of.last_read_s.copy()
+        chance[0, :100], last[100:200] = np.nan, 2**60
+        made[at_s] = dataclasses.replace(of, probability=chance, last_read_s=last)
+    chances = within(made)
+    assert np.isnan(chances[:100]).all() and chances[100:] == pytest.approx(0.3, abs=0.03)
+
+
+def test_what_a_queue_names_keeps_its_chance() -> None:
+    made = past(0.1)
+    work = KnownWork(np.array([3]), np.array([10]), np.array([1]), np.array([0]))
+    scores = with_known(made[NOW_S], work)
+    chances = within(made, scores)
+    assert chances[3] == scores.within(0)[3] > 0.9 and chances[4] == pytest.approx(0.1, abs=0.02)
+
+
+def test_what_queues_said_before_teaches_nothing() -> None:
+    made, items = past(0.0), np.arange(0, N, 2)
+    work = KnownWork(items, np.full(N // 2, 10), np.ones(N // 2, np.int64), np.zeros(N // 2, np.int64))
+    queued = {at_s: with_known(of, work) if at_s < NOW_S else of for at_s, of in made.items()}
+    assert 0 < within(queued)[0] < 0.01
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+def test_no_chance_is_raised_or_falls_below_0(files: list[tuple[float, bool]]) -> None:
+    chance, was_read = (np.array(column) for column in zip(*files, strict=True))
+    n = chance.size
+    before, now = (
+        Scores(at_s, np.arange(n), np.full(n, 10), (H,), chance[None, :], np.where(was_read, last, NEVER_S))
+        for at_s, last in ((NOW_S - H, NEVER_S), (NOW_S, NOW_S - 1))
+    )
+    chances = within({NOW_S - H: before, NOW_S: now})
+    assert ((chances >= 0) & (chances <= chance)).all()
+
+
+def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
+    none = np.zeros(0, np.int64)
+    state = CacheState(
+        NOW_S, 10**6, 0.9, 0.95, none, none, none, none.astype(bool), none.astype(bool), 1000, 1000, None
+    )
+    for read_share, is_fetched in ((0.1, False), (0.7, True)):
+        made = past(read_share)
+        planner = ValuePlanner(made.__getitem__, LIMITS, plain_files(N), H)
+        fetched = planner.judge(state, min_probability=0.6).plan
+        assert bool(fetched.of(Action.PREFETCH).size) == is_fetched
+        assert fetched.probability == pytest.approx(read_share, abs=0.02)
+        always = dict.fromkeys((NOW_S - H, NOW_S), made[NOW_S])
+        alone = dataclasses.replace(planner, scores_at=always.__getitem__).plan(state)
+        assert alone.of(Action.PREFETCH).size and (alone.probability == 0.8).all()
+
+
+def _first(scores: Scores, n: int) -> Scores:
+    return Scores(
+        scores.as_of_s,
+        scores.item[:n],
+        scores.size_bytes[:n],
+        scores.horizons_s,
+        scores.probability[:, :n],
+        scores.last_read_s[:n],
+    )
