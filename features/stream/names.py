@@ -123,13 +123,17 @@ def ranked(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, lis
 def numbered(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, list[Ids]]:
     """The same, in any order."""
     coded = [_compact(pc.dictionary_encode(whole(column))) for column in columns]
-    words = pc.dictionary_encode(pa.concat_arrays([_NO_TEXTS, *(column.dictionary for column in coded)]))
-    ends = np.cumsum([0, *(len(column.dictionary) for column in coded)])
+    words = pa.concat_arrays([_NO_TEXTS, *(column.dictionary for column in coded)])
+    sizes = [len(column.dictionary) for column in coded]
+    place, ends = np.arange(len(words), dtype=np.int32), np.cumsum([0, *sizes])
+    if np.count_nonzero(sizes) > 1:  # else each text is there once
+        encoded = pc.dictionary_encode(words)
+        words, place = encoded.dictionary, encoded.indices.to_numpy()
     places = []
     for column, start, end in zip(coded, ends[:-1], ends[1:], strict=True):
-        number = np.append(words.indices[start:end].to_numpy(), np.int32(-1))
+        number = np.append(place[start:end], np.int32(-1))
         places.append(number[column.indices.fill_null(end - start).to_numpy()])
-    return words.dictionary, places
+    return words, places
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:

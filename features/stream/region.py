@@ -5,6 +5,7 @@ worked on alone.
 """
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from features.stream.facts import (
     ALONE,
     NEVER,
     OF_READS,
+    Fact,
     Statements,
     Stored,
     fact,
@@ -74,12 +76,16 @@ class Region:
         self._state = new_state(m, n_datasets)
         stored.put_into(self._state, of_stored, self._dataset_names)
         self._n_counted = 0
+        self._since_began: Mapping[str, Fact] | None = None  # what reads stated since each dataset began
         self._hashes = hashes(self._dids) if spec.sample_share < 1 else None
 
     def advance(self, as_of_s: int) -> None:
         """Count what may be used at `as_of_s`; times never decrease."""
         start = self._n_counted
         stop = int(np.searchsorted(self._events.from_s, as_of_s, side="right"))
+        if stop == start:
+            return
+        self._since_began = None
         n_threads = len(os.sched_getaffinity(0)) if stop - start > _EVENTS_PER_THREAD else 1
         with ThreadPoolExecutor(n_threads) as pool:
             counted = [
@@ -131,10 +137,11 @@ class Region:
         alive = last >= as_of_s - self._spec.history_s
         is_stored = alive & (counted >= counted_since_s) & (counted < counted_before_s)
         item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
-        began_s = self._state.dataset[self._files.dataset, D_LIFE]
+        if self._since_began is None:
+            began_s, m = self._state.dataset[self._files.dataset, D_LIFE], len(self._dids)
+            self._since_began = {name: fact(name, m, self._stated, since_s=began_s) for name in OF_READS}
         facts = {}
-        for name in OF_READS:
-            stated = fact(name, len(self._dids), self._stated, since_s=began_s)
+        for name, stated in self._since_began.items():
             facts[name] = stated.column(item, as_of_s)
             facts[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
         return Stored.of(

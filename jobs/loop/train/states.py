@@ -35,7 +35,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table, arrow_schema
 from features.spec import FeatureSpec
 from features.stream.events import read_hashes, usable
-from features.stream.facts import CATALOGUE, DATASET, Stored
+from features.stream.facts import CATALOGUE, DATASET, REPEATED, Stored
 from features.stream.names import absent, coded, distinct
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
@@ -230,7 +230,7 @@ def demanded_day(
 ) -> pa.Table:
     """The same of one day, or of some of its files; without its demand rows it is empty."""
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
-    rows = read_partitions(accesses, day, list(needed))
+    rows = read_partitions(accesses, day, list(needed), coded=columns)
     rows = demand(rows, sources) if sources else rows
     return coded(rows.select(list(columns)))
 
@@ -279,7 +279,7 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     """The state that `work` carries on, for these new reads, and files of the catalogue."""
     if work.source is None or work.source.since is None:
         return Stored.empty()
-    rows = read_partitions(tables.head(STATES), work.source.awake, STATES.column_names)
+    rows = read_partitions(tables.head(STATES), work.source.awake, STATES.column_names, coded=REPEATED)
     awake = Stored.of_rows(rows)
     dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
@@ -287,7 +287,8 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     for apart, known in zip(newest_first, names, strict=True):
         here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting)).combine_chunks()
         if len(here):
-            rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
+            every = read_partitions(dormant, dict([apart]), DORMANT.column_names, coded=REPEATED)
+            rows = _remembered(every, work)
             pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
             waiting = waiting.filter(pc.invert(pc.is_in(waiting, value_set=here)))
     return Stored(
@@ -327,7 +328,7 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
         columns = ["entity", "dataset", "last_read_s"]
-        rows = _remembered(read_partitions(dormant, partitions, columns), work)
+        rows = _remembered(read_partitions(dormant, partitions, columns, coded=REPEATED), work)
         return cls(rows, rows["entity"].filter(pc.is_null(rows["dataset"])))
 
     def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
@@ -360,4 +361,4 @@ def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:
     """The dataset of each row."""
-    return pc.coalesce(rows["dataset"], rows["entity"])
+    return pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])
