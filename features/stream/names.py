@@ -19,15 +19,6 @@ from features.common.jit import bare, inner
 _NO_TEXTS = pa.array([], pa.string())
 
 
-def coded(rows: pa.Table) -> pa.Table:
-    """`rows` in one chunk, each column of texts encoded by one dictionary."""
-    rows = joined(rows)
-    is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
-    return pa.table(
-        {name: pc.dictionary_encode(rows[name]) if is_text[name] else rows[name] for name in is_text}
-    )
-
-
 def joined(rows: pa.Table) -> pa.Table:
     """`rows` in one chunk, the dictionaries of each encoded column merged into one."""
     return pa.table({name: whole(rows[name]) for name in rows.column_names})
@@ -72,11 +63,12 @@ def text_hashes(texts: pa.Array) -> Words:
 def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int, pa.Table]]:
     """Each part with the rows in it, if any; -1: in none. Dictionaries hold the texts of the part alone."""
     rows = joined(rows)
-    order = np.argsort(part.astype(np.min_scalar_type(-n_parts)), kind="stable")
-    edges = np.searchsorted(part[order], np.arange(n_parts + 1))
-    ordered = rows.take(pa.array(order))
+    if (np.diff(part) < 0).any():
+        order = np.argsort(part.astype(np.min_scalar_type(-n_parts)), kind="stable")
+        part, rows = part[order], rows.take(pa.array(order))
+    edges = np.searchsorted(part, np.arange(n_parts + 1))
     for k in np.flatnonzero(np.diff(edges)):
-        some = ordered.slice(edges[k], edges[k + 1] - edges[k])
+        some = rows.slice(edges[k], edges[k + 1] - edges[k])
         yield int(k), pa.table({name: _compact(whole(some[name])) for name in some.column_names})
 
 

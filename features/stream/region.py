@@ -124,18 +124,15 @@ class Region:
         columns = {name: pa.array(values[name], from_pandas=True) for name in self._spec.numeric_columns}
         return pa.table(texts | columns)
 
-    def stored(
-        self, as_of_s: int, *, counted_since_s: float = -np.inf, counted_before_s: float = np.inf
-    ) -> Stored:
+    def stored(self, as_of_s: int, counted_s: tuple[float, float] = (-np.inf, np.inf)) -> Stored:
         """The state at `as_of_s`, without what a dataset has forgotten by then.
 
-        Only of datasets whose last read was counted at `counted_since_s` or later, and before
-        `counted_before_s`.
+        Only of datasets whose last read was counted at the first of `counted_s` or later, before the last.
         """
         self.advance(as_of_s)
         last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]
         alive = last >= as_of_s - self._spec.history_s
-        is_stored = alive & (counted >= counted_since_s) & (counted < counted_before_s)
+        is_stored = alive & (counted >= counted_s[0]) & (counted < counted_s[1])
         item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
         if self._since_began is None:
             began_s, m = self._state.dataset[self._files.dataset, D_LIFE], len(self._dids)
@@ -254,5 +251,5 @@ def dataset_parts(
     part = np.append(part_of(names, n_parts), -1)[np.where(dataset < len(names), dataset, -1)]
     part[alone] = part_of(own, n_parts)
     rows = stored.rows
-    entity = pc.coalesce(rows["dataset"], rows["entity"])
+    entity = pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])
     return DatasetParts(part[of_reads], part[of_files], part_of(entity, n_parts))

@@ -210,7 +210,7 @@ def read_partitions(
     Those of the columns `coded` that are texts are encoded by dictionaries, as the files have most of them.
     """
     table, store = snapshot.table, store_at(snapshot.root)
-    schema = pa.schema([_coded(f) if f.name in coded else f for f in arrow_schema(table)])
+    schema = arrow_schema(table, coded)
     names = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {bounded(str(unknown), 300)}")
@@ -230,11 +230,6 @@ def read_partitions(
             arrays = {n: pa.repeat(constant[n], n_rows) if n in constant else piece[n] for n in names}
             pieces.append(pa.table(arrays))
     return pa.concat_tables(pieces)
-
-
-def _coded(field: pa.Field) -> pa.Field:
-    kind = pa.dictionary(pa.int32(), field.type)
-    return field.with_type(kind) if pa.types.is_string(field.type) else field
 
 
 @contextmanager

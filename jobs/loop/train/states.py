@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +32,11 @@ import pyarrow.compute as pc
 from features.accesses import PLACES, demand
 from features.common.errors import StaleInputError
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table, arrow_schema
+from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
 from features.stream.events import read_hashes, usable
 from features.stream.facts import CATALOGUE, DATASET, REPEATED, Stored
-from features.stream.names import absent, coded, distinct
+from features.stream.names import absent, distinct, joined
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, Engine, FeatureWork, StateSource
@@ -217,9 +217,8 @@ def coded_reads(
         look(key, rows)
         return rows
 
-    pieces = map_parallel(of_day, sorted(days))
-    empty = arrow_schema(ACCESSES).empty_table().select(list(columns))
-    rows = coded(pa.concat_tables([coded(empty), *pieces]))
+    empty = read_partitions(accesses, {}, columns, coded=columns)
+    rows = joined(pa.concat_tables([empty, *map_parallel(of_day, sorted(days))]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
     return rows
@@ -232,7 +231,7 @@ def demanded_day(
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
     rows = read_partitions(accesses, day, list(needed), coded=columns)
     rows = demand(rows, sources) if sources else rows
-    return coded(rows.select(list(columns)))
+    return joined(rows.select(list(columns)))
 
 
 def counted_at(rows: pa.Table, digest: str, counting: Counting) -> list[DayInState]:
@@ -255,24 +254,18 @@ def not_counted(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 def catalogue(tables: Tables) -> pa.Table:
     """The catalogue as features need it, without a row if there is none."""
-    if not tables.exists(FILES):
-        return coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
-    return coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
+    files = tables.head(FILES)
+    return joined(read_partitions(files, files.partitions, CATALOGUE, coded=CATALOGUE))
 
 
 def _of_no_source(
     accesses: Snapshot, days: Mapping[Key, Partition], sources: Mapping[str, str]
 ) -> StaleInputError:
-    names = {name for of_day in _sources(accesses, days) for name in of_day}
+    names = distinct([read_partitions(accesses, days, ["source"], coded=["source"])["source"]]).to_pylist()
     return StaleInputError(
         f"no access since {min(days)[0]} is of a demand source ({', '.join(sorted(set(sources.values())))}); "
-        f"there are accesses of {', '.join(sorted(names))}: name the one that counts in [sources] demand"
+        f"there are accesses of {', '.join(names)}: name the one that counts in [sources] demand"
     )
-
-
-def _sources(accesses: Snapshot, days: Mapping[Key, Partition]) -> Iterator[list[str]]:
-    for key, part in days.items():
-        yield read_partitions(accesses, {key: part}, ["source"])["source"].unique().to_pylist()
 
 
 def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table) -> Stored:
