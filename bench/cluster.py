@@ -134,6 +134,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the daemons end with their blocks
     with tempfile.TemporaryDirectory(prefix="cachecast-cluster-") as name:
         folder = Path(name)
         (folder / "hdfs").mkdir()

@@ -1,6 +1,9 @@
 """The reader of Rucio traces: records a second and core, beside what any reader of the same file costs.
 
-bench/readers.py [N]     N records (default 400 000), the best of two runs
+bench/readers.py [N] [--hdfs]     N records (default 400 000), the best of two runs
+
+    --hdfs  also the merge by Spark with traces and tables on an HDFS of one NameNode and one DataNode, whose
+            CPU seconds are not counted
 
 Times are CPU seconds of all that works (this process; Spark's JVM with its compiler and collector of garbage,
 and its Python workers; the kernel's included), so that they hold on a busy machine. The limit is what Spark
@@ -12,7 +15,9 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/readers.p
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
+import itertools
 import json
 import os
 import sys
@@ -23,15 +28,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+import hdfs_server  # noqa: E402
 from measured import family_cpu_s  # noqa: E402
 
 from features.common.input_files import InputFile  # noqa: E402
 from features.schema import ACCESSES  # noqa: E402
 from jobs.ground.settings.tree import SparkSettings  # noqa: E402
 from jobs.ground.spark.session import spark_session  # noqa: E402
+from jobs.ground.store.filesystems import store_at  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.loop.ingest import pull_input  # noqa: E402
 from jobs.loop.ingest.local_engine import LocalEngine  # noqa: E402
@@ -87,7 +94,7 @@ def read(path: Path) -> None:
         space.take(rucio_traces.query(Site(salt="s")), batches)
 
 
-def pull(engine: Engine, root: str, path: Path) -> None:
+def pull(engine: Engine, root: str, path: Path | str) -> None:
     """Pull the traces at `path` into the tables at `root`."""
     pull_input.pull(
         engine, Tables(root), source="rucio_traces", path=str(path), day=date(2026, 3, 1), salt="s"
@@ -98,13 +105,15 @@ def main() -> None:
     """Print what our readers and others of the same file cost."""
     options = argparse.ArgumentParser()
     options.add_argument("n", nargs="?", type=int, default=400_000)
-    n_asked = options.parse_args().n
+    options.add_argument("--hdfs", action="store_true")
+    given = options.parse_args()
     spark = spark_session(SPARK)
     jvm = spark._jvm
     assert jvm is not None
     java = jvm.java.lang.ProcessHandle.current().pid()
-    with tempfile.TemporaryDirectory() as name:
-        plain, packed = made(Path(name), n_asked)
+    with contextlib.ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
+        plain, packed = made(Path(name), given.n)
         n_records, size = sum(1 for _ in plain.open("rb")), plain.stat().st_size
         print(f"{n_records} traces of {size / n_records:.0f} bytes")
         query = rucio_traces.query(Site(salt="s"))
@@ -135,6 +144,14 @@ def main() -> None:
             ),
             "Spark: reader and merge": (lambda: pulled(SparkEngine(spark)), java),
         }
+        if given.hdfs:
+            (Path(name) / "hdfs").mkdir()
+            url, number = stack.enter_context(hdfs_server.running(Path(name) / "hdfs")), itertools.count()
+            store_at(f"{url}/traces").put_if_absent(plain.name, plain.read_bytes())
+            works["Spark: reader and merge, HDFS"] = (
+                lambda: pull(SparkEngine(spark), f"{url}/{next(number)}", f"{url}/traces/{plain.name}"),
+                java,
+            )
         limit = 0.0
         for what, (work, process) in works.items():
             used, wall = best(work, process)

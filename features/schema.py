@@ -6,6 +6,7 @@ A `did` is `scope:name`, the key of a file, or of a dataset where a source only 
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ _ARROW = {
     "strings": pa.list_(pa.string()),
     "bytes": pa.binary(),
 }
+_CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +56,11 @@ class Table:
         return [column.name for column in self.columns]
 
 
-def arrow_schema(table: Table) -> pa.Schema:
-    """The Arrow schema of `table`'s stored columns (without partition columns)."""
-    return pa.schema([pa.field(c.name, _ARROW[c.kind], nullable=not c.required) for c in table.columns])
+def arrow_schema(table: Table, coded: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema of `table`'s stored columns (without partition columns); texts `coded` as codes."""
+    kinds = [_CODES if c.kind == "string" and c.name in coded else _ARROW[c.kind] for c in table.columns]
+    named = zip(table.columns, kinds, strict=True)
+    return pa.schema([pa.field(c.name, kind, nullable=not c.required) for c, kind in named])
 
 
 ACCESSES = Table(

@@ -18,7 +18,7 @@ from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.common.jit import bare
 from features.schema import STATES, arrow_schema
 from features.stream.events import MICROS, Numbers, usable_from
-from features.stream.names import numbers, ranked
+from features.stream.names import numbers, ranked, whole
 from features.stream.state import D_LAST, DATASET_WIDTH, FILE_WIDTH, PASS_WIDTH, PASSES, State
 
 NEVER = np.iinfo(np.int64).max
@@ -34,6 +34,8 @@ ALONE = "\n"
 """The end of the name of a dataset that is one file without a dataset; it begins with the did."""
 _CHUNK_ROWS = 1 << 20
 """An array of Arrow holds 2 GiB, so rows become bytes in chunks."""
+REPEATED = ("kind", "dataset", "tier", "campaign")
+"""Texts of a state that many rows share; a stored state may have them coded."""
 _SIZE = "size_bytes"
 _TEXTS = ("dataset", "tier", "campaign")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -194,8 +196,10 @@ class Stored:
 
         A file that belongs to no dataset states none.
         """
-        name = self.files["dataset"]
-        dataset = pc.if_else(pc.ends_with(name, ALONE), pa.scalar(None, pa.string()), name)
+        name = pc.dictionary_encode(whole(self.files["dataset"]))
+        is_own = pc.ends_with(name.dictionary, ALONE).take(name.indices)
+        codes = pc.if_else(is_own, pa.scalar(None, pa.int32()), name.indices)
+        dataset = pa.DictionaryArray.from_arrays(codes, name.dictionary)
         rows = self.files.drop_columns(["numbers"])
         stated = rows.set_column(rows.column_names.index("dataset"), "dataset", dataset)
         return Statements(item, np.full(item.size, ALWAYS), stated)

@@ -19,15 +19,6 @@ from features.common.jit import bare, inner
 _NO_TEXTS = pa.array([], pa.string())
 
 
-def coded(rows: pa.Table) -> pa.Table:
-    """`rows` in one chunk, each column of texts encoded by one dictionary."""
-    rows = joined(rows)
-    is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
-    return pa.table(
-        {name: pc.dictionary_encode(rows[name]) if is_text[name] else rows[name] for name in is_text}
-    )
-
-
 def joined(rows: pa.Table) -> pa.Table:
     """`rows` in one chunk, the dictionaries of each encoded column merged into one."""
     return pa.table({name: whole(rows[name]) for name in rows.column_names})
@@ -72,11 +63,12 @@ def text_hashes(texts: pa.Array) -> Words:
 def divided(rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[tuple[int, pa.Table]]:
     """Each part with the rows in it, if any; -1: in none. Dictionaries hold the texts of the part alone."""
     rows = joined(rows)
-    order = np.argsort(part.astype(np.min_scalar_type(-n_parts)), kind="stable")
-    edges = np.searchsorted(part[order], np.arange(n_parts + 1))
-    ordered = rows.take(pa.array(order))
+    if (np.diff(part) < 0).any():
+        order = np.argsort(part.astype(np.min_scalar_type(-n_parts)), kind="stable")
+        part, rows = part[order], rows.take(pa.array(order))
+    edges = np.searchsorted(part, np.arange(n_parts + 1))
     for k in np.flatnonzero(np.diff(edges)):
-        some = ordered.slice(edges[k], edges[k + 1] - edges[k])
+        some = rows.slice(edges[k], edges[k + 1] - edges[k])
         yield int(k), pa.table({name: _compact(whole(some[name])) for name in some.column_names})
 
 
@@ -123,13 +115,17 @@ def ranked(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, lis
 def numbered(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[pa.Array, list[Ids]]:
     """The same, in any order."""
     coded = [_compact(pc.dictionary_encode(whole(column))) for column in columns]
-    words = pc.dictionary_encode(pa.concat_arrays([_NO_TEXTS, *(column.dictionary for column in coded)]))
-    ends = np.cumsum([0, *(len(column.dictionary) for column in coded)])
+    words = pa.concat_arrays([_NO_TEXTS, *(column.dictionary for column in coded)])
+    sizes = [len(column.dictionary) for column in coded]
+    place, ends = np.arange(len(words), dtype=np.int32), np.cumsum([0, *sizes])
+    if np.count_nonzero(sizes) > 1:  # else each text is there once
+        encoded = pc.dictionary_encode(words)
+        words, place = encoded.dictionary, encoded.indices.to_numpy()
     places = []
     for column, start, end in zip(coded, ends[:-1], ends[1:], strict=True):
-        number = np.append(words.indices[start:end].to_numpy(), np.int32(-1))
+        number = np.append(place[start:end], np.int32(-1))
         places.append(number[column.indices.fill_null(end - start).to_numpy()])
-    return words.dictionary, places
+    return words, places
 
 
 def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:

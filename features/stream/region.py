@@ -5,6 +5,7 @@ worked on alone.
 """
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from features.stream.facts import (
     ALONE,
     NEVER,
     OF_READS,
+    Fact,
     Statements,
     Stored,
     fact,
@@ -74,12 +76,16 @@ class Region:
         self._state = new_state(m, n_datasets)
         stored.put_into(self._state, of_stored, self._dataset_names)
         self._n_counted = 0
+        self._since_began: Mapping[str, Fact] | None = None  # what reads stated since each dataset began
         self._hashes = hashes(self._dids) if spec.sample_share < 1 else None
 
     def advance(self, as_of_s: int) -> None:
         """Count what may be used at `as_of_s`; times never decrease."""
         start = self._n_counted
         stop = int(np.searchsorted(self._events.from_s, as_of_s, side="right"))
+        if stop == start:
+            return
+        self._since_began = None
         n_threads = len(os.sched_getaffinity(0)) if stop - start > _EVENTS_PER_THREAD else 1
         with ThreadPoolExecutor(n_threads) as pool:
             counted = [
@@ -118,23 +124,21 @@ class Region:
         columns = {name: pa.array(values[name], from_pandas=True) for name in self._spec.numeric_columns}
         return pa.table(texts | columns)
 
-    def stored(
-        self, as_of_s: int, *, counted_since_s: float = -np.inf, counted_before_s: float = np.inf
-    ) -> Stored:
+    def stored(self, as_of_s: int, counted_s: tuple[float, float] = (-np.inf, np.inf)) -> Stored:
         """The state at `as_of_s`, without what a dataset has forgotten by then.
 
-        Only of datasets whose last read was counted at `counted_since_s` or later, and before
-        `counted_before_s`.
+        Only of datasets whose last read was counted at the first of `counted_s` or later, before the last.
         """
         self.advance(as_of_s)
         last, counted = self._state.dataset[:, D_LAST], self._state.dataset[:, D_COUNTED]
         alive = last >= as_of_s - self._spec.history_s
-        is_stored = alive & (counted >= counted_since_s) & (counted < counted_before_s)
+        is_stored = alive & (counted >= counted_s[0]) & (counted < counted_s[1])
         item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
-        began_s = self._state.dataset[self._files.dataset, D_LIFE]
+        if self._since_began is None:
+            began_s, m = self._state.dataset[self._files.dataset, D_LIFE], len(self._dids)
+            self._since_began = {name: fact(name, m, self._stated, since_s=began_s) for name in OF_READS}
         facts = {}
-        for name in OF_READS:
-            stated = fact(name, len(self._dids), self._stated, since_s=began_s)
+        for name, stated in self._since_began.items():
             facts[name] = stated.column(item, as_of_s)
             facts[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
         return Stored.of(
@@ -247,5 +251,5 @@ def dataset_parts(
     part = np.append(part_of(names, n_parts), -1)[np.where(dataset < len(names), dataset, -1)]
     part[alone] = part_of(own, n_parts)
     rows = stored.rows
-    entity = pc.coalesce(rows["dataset"], rows["entity"])
+    entity = pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])
     return DatasetParts(part[of_reads], part[of_files], part_of(entity, n_parts))

@@ -88,8 +88,12 @@ _NO_MEMORY = (
 _REMEDIES = {
     ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
     "(`java -version`), and sound values of [spark] driver_memory and conf",
-    ("java.lang.OutOfMemoryError",): "Spark ran out of memory; no table is half written: "
-    "raise [spark] driver_memory and run it again",
+    ("DRIVER_MEMORY", "EXECUTOR_MEMORY", "java.lang.OutOfMemoryError"): "Spark has too little memory; no "
+    "table is half written: raise [spark] driver_memory, on a cluster also spark.executor.memory in its conf "
+    "(each 450m at least), and run it again",
+    ("ExecutorLostFailure", "Python worker exited", "failed to map segment", "\nMemoryError"): "a worker of "
+    "Spark has too little memory; no table is half written: raise in [spark] conf "
+    "spark.executor.memoryOverhead (and spark.executor.pyspark.memory, if it is set), and run it again",
     _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
     "Spark's temporary files (spark.local.dir) are, and run it again",
 }

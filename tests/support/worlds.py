@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from features.spec import FeatureSpec
+from features.stream.names import joined
 
 HOUR, DAY, SECOND_US = 3600, 86400, 1_000_000
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -183,3 +185,12 @@ def tables_of(worlds: Worlds) -> tuple[pa.Table, pa.Table]:
 def _arrow(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
     stored = [*arrow_schema(table), *(pa.field(name, pa.string()) for name in table.partition)]
     return pa.Table.from_pylist(rows, pa.schema(stored))
+
+
+def coded(rows: pa.Table) -> pa.Table:
+    """`rows` in one chunk, each column of texts encoded by one dictionary, as tables are read."""
+    rows = joined(rows)
+    is_text = {field.name: pa.types.is_string(field.type) for field in rows.schema}
+    return pa.table(
+        {name: pc.dictionary_encode(rows[name]) if is_text[name] else rows[name] for name in is_text}
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -40,9 +40,9 @@ class PartFile:
         """The partition with these files alone."""
         return {self.key: self.part}
 
-    def rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The `columns` of its rows; None: all, and those of the partition."""
-        return read_partitions(self.snapshot, self.chosen, columns)
+    def rows(self, columns: Sequence[str] | None = None, coded: Collection[str] = ()) -> pa.Table:
+        """The `columns` of its rows, texts `coded` as codes; None: all, and those of the partition."""
+        return read_partitions(self.snapshot, self.chosen, columns, coded=coded)
 
 
 def part_files(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[PartFile]:
@@ -77,8 +77,7 @@ def packed(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
         stream.write_table(rows)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def unpacked(content: bytes) -> pa.Table:

@@ -123,10 +123,6 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A year of days is listed in the driver: a Spark job for it costs more than it saves.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "512",
-        # Feature plans generate more classes than the default keeps; without room each run compiles anew.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        # The JVM never compiles a method of more than 8000 bytes, so Spark must not generate any.
-        "spark.sql.codegen.hugeMethodLimit": "8000",
         # Recording the line of code of each column takes most of the time of building a plan.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Hadoop has an umask of its own; this process's holds.

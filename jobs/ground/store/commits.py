@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -199,11 +199,18 @@ def commit_numbers(store: Store) -> list[int]:
 
 
 def read_partitions(
-    snapshot: Snapshot, partitions: Mapping[Key, Partition], columns: Sequence[str] | None = None
+    snapshot: Snapshot,
+    partitions: Mapping[Key, Partition],
+    columns: Sequence[str] | None = None,
+    *,
+    coded: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of `chosen` partitions of `snapshot`, with the partition columns; see `Tables.read_arrow`."""
+    """The rows of `partitions` of `snapshot`, with the partition columns; see `Tables.read_arrow`.
+
+    Those of the columns `coded` that are texts are encoded by dictionaries, as the files have most of them.
+    """
     table, store = snapshot.table, store_at(snapshot.root)
-    schema = arrow_schema(table)
+    schema = arrow_schema(table, coded)
     names = list(columns) if columns is not None else [*schema.names, *table.partition]
     if unknown := [name for name in names if name not in {*schema.names, *table.partition}]:
         raise SchemaError(f"table {table.name} has no columns {bounded(str(unknown), 300)}")

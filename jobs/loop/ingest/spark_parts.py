@@ -96,7 +96,7 @@ class Merge:
         table = self.into.table
         with workspace.opened(table, memory=_MEMORY, threads=1) as space:
             space.put(OLD[0], table.partition, [])
-            space.add(_named(pieces))
+            space.add((kind[0], unpacked(content)) for _, (kind, content) in pieces)
             merging.merge(space)
             files = [staged.file for staged in self.into.written(merging.merged_rows(space))]
             changes = {
@@ -119,7 +119,3 @@ def _sent(
         rows = rows.set_column(at, name, pc.dictionary_encode(rows[name]))
     part = np.where(is_sent, part_of(rows[table.key[0]], n_parts), -1)
     return sent(kind, rows, part, n_parts)
-
-
-def _named(pieces: Iterable[Piece]) -> Iterator[tuple[str, pa.Table]]:
-    return ((kind[0], unpacked(content)) for _, (kind, content) in pieces)

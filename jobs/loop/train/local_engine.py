@@ -36,10 +36,9 @@ class LocalEngine:
         region, features = _region(tables, work), work.spec.features_table
         rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
         done = tables.commit(features, _staged(tables, features, rows), cover=work.keys, base=base)
-        for table, (since_s, before_s) in work.state_windows.items():
+        for table, window in work.state_windows.items():
             key, older = work.keys[-1], work.older(table)
-            state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
-            files = _staged(tables, table, [(key, state.rows)])
+            files = _staged(tables, table, [(key, region.stored(work.as_ofs[-1], window).rows)])
             tables.commit(table, files, cover=[key], base=bases[table], drop=older)
         return done
 

@@ -18,7 +18,7 @@ from features.common.times import parse_as_of
 from features.schema import ACCESSES, DORMANT, FILES, PREDICTIONS, STATES, Table, arrow_schema
 from features.stream import events, facts
 from features.stream.facts import Stored
-from features.stream.names import coded, part_of
+from features.stream.names import part_of
 from features.stream.region import Region, dataset_parts
 from jobs.ground.spark.exchange import PartFile, Piece, Staging, Written, bare, part_files, received, sent
 from jobs.ground.store.commits import Key, MomentKey
@@ -70,8 +70,8 @@ class SparkEngine:
             *part_files(CATALOGUE, catalogue, catalogue.partitions),
             *_states(tables, work),
         ]
-        by_dataset = _gathered(self._read(read, parts.by_file), n_parts).mapPartitions(parts.by_dataset)
-        written = _gathered(by_dataset, n_parts).mapPartitions(parts.written).collect()
+        pieces = self._read(read, parts.by_file).partitionBy(n_parts, int).mapPartitions(parts.by_dataset)
+        written = pieces.partitionBy(n_parts, int).mapPartitions(parts.written).collect()
         done = tables.commit(
             work.spec.features_table, _files(written, work.spec.features_table), cover=work.keys, base=base
         )
@@ -98,8 +98,8 @@ class SparkEngine:
                 for file in part_files(key, work.features, {key: work.partitions[key]})
             ),
         ]
-        pieces = self._read(read, parts.by_file)
-        written = _gathered(pieces, n_parts).mapPartitions(parts.written).collect()
+        pieces = self._read(read, parts.by_file).partitionBy(n_parts, int)
+        written = pieces.mapPartitions(parts.written).collect()
         return tables.commit(table, _files(written, table), cover=work.partitions, base=base)
 
     def _n_parts(self, n_reads: int) -> int:
@@ -122,11 +122,6 @@ def _states(tables: Tables, work: FeatureWork) -> Iterator[PartFile]:
     if work.source is not None and work.source.since is not None:
         yield from part_files(STATE, tables.head(STATES), work.source.awake)
         yield from part_files(STATE, tables.head(DORMANT), work.source.dormant)
-
-
-def _gathered(pieces: RDD[Piece], n_parts: int) -> RDD[Piece]:
-    """The pieces, with those of each part in a partition of Spark's."""
-    return pieces.partitionBy(n_parts, int)
 
 
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
@@ -195,9 +190,10 @@ class FeatureParts:
             rows = demanded_day(source.snapshot, source.chosen, columns, sources)
             rows = not_counted(rows, self.work)
         elif source.kind == CATALOGUE:
-            rows = coded(source.rows(facts.CATALOGUE))
+            rows = source.rows(facts.CATALOGUE, facts.CATALOGUE)
         else:
-            rows = remembered(source.rows(STATES.column_names), self.work, self.superseded[source.key[1]])
+            rows = source.rows(STATES.column_names, facts.REPEATED)
+            rows = remembered(rows, self.work, self.superseded[source.key[1]])
         name = "entity" if source.kind == STATE else "did"
         return sent(source.kind, rows, part_of(rows[name], self.n_parts), self.n_parts)
 
@@ -215,8 +211,8 @@ class FeatureParts:
         region = Region(*self._known(pieces), work.spec)
         rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
         yield from self.features.written(rows)
-        for table, (since_s, before_s) in work.state_windows.items():
-            state = region.stored(work.as_ofs[-1], counted_since_s=since_s, counted_before_s=before_s)
+        for table, window in work.state_windows.items():
+            state = region.stored(work.as_ofs[-1], window)
             yield from self.states[table].written([(work.keys[-1], state.rows)])
 
     def _known(self, pieces: Iterable[Piece]) -> tuple[pa.Table, pa.Table, Stored]:
@@ -238,11 +234,7 @@ class LabelParts:
     def of(cls, work: LabelWork, tables: Tables, n_parts: int) -> LabelParts:
         """Those of `work`, with a new folder."""
         alone = dataclasses.replace(
-            work,
-            accesses=bare(work.accesses),
-            days={},
-            features=bare(work.features),
-            partitions={},
+            work, accesses=bare(work.accesses), days={}, features=bare(work.features), partitions={}
         )
         return cls(alone, n_parts, Staging.of(tables, work.spec.labels_table))
 

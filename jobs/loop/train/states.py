@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +32,11 @@ import pyarrow.compute as pc
 from features.accesses import PLACES, demand
 from features.common.errors import StaleInputError
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table, arrow_schema
+from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
 from features.stream.events import read_hashes, usable
-from features.stream.facts import CATALOGUE, DATASET, Stored
-from features.stream.names import absent, coded, distinct
+from features.stream.facts import CATALOGUE, DATASET, REPEATED, Stored
+from features.stream.names import absent, distinct, joined
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, Engine, FeatureWork, StateSource
@@ -217,9 +217,8 @@ def coded_reads(
         look(key, rows)
         return rows
 
-    pieces = map_parallel(of_day, sorted(days))
-    empty = arrow_schema(ACCESSES).empty_table().select(list(columns))
-    rows = coded(pa.concat_tables([coded(empty), *pieces]))
+    empty = read_partitions(accesses, {}, columns, coded=columns)
+    rows = joined(pa.concat_tables([empty, *map_parallel(of_day, sorted(days))]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         raise _of_no_source(accesses, days, sources)
     return rows
@@ -230,9 +229,9 @@ def demanded_day(
 ) -> pa.Table:
     """The same of one day, or of some of its files; without its demand rows it is empty."""
     needed = dict.fromkeys([*columns, *(PLACE if sources else ())])
-    rows = read_partitions(accesses, day, list(needed))
+    rows = read_partitions(accesses, day, list(needed), coded=columns)
     rows = demand(rows, sources) if sources else rows
-    return coded(rows.select(list(columns)))
+    return joined(rows.select(list(columns)))
 
 
 def counted_at(rows: pa.Table, digest: str, counting: Counting) -> list[DayInState]:
@@ -255,31 +254,25 @@ def not_counted(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 def catalogue(tables: Tables) -> pa.Table:
     """The catalogue as features need it, without a row if there is none."""
-    if not tables.exists(FILES):
-        return coded(arrow_schema(FILES).empty_table().select(list(CATALOGUE)))
-    return coded(tables.read_arrow(FILES, columns=list(CATALOGUE)))
+    files = tables.head(FILES)
+    return joined(read_partitions(files, files.partitions, CATALOGUE, coded=CATALOGUE))
 
 
 def _of_no_source(
     accesses: Snapshot, days: Mapping[Key, Partition], sources: Mapping[str, str]
 ) -> StaleInputError:
-    names = {name for of_day in _sources(accesses, days) for name in of_day}
+    names = distinct([read_partitions(accesses, days, ["source"], coded=["source"])["source"]]).to_pylist()
     return StaleInputError(
         f"no access since {min(days)[0]} is of a demand source ({', '.join(sorted(set(sources.values())))}); "
-        f"there are accesses of {', '.join(sorted(names))}: name the one that counts in [sources] demand"
+        f"there are accesses of {', '.join(names)}: name the one that counts in [sources] demand"
     )
-
-
-def _sources(accesses: Snapshot, days: Mapping[Key, Partition]) -> Iterator[list[str]]:
-    for key, part in days.items():
-        yield read_partitions(accesses, {key: part}, ["source"])["source"].unique().to_pylist()
 
 
 def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table) -> Stored:
     """The state that `work` carries on, for these new reads, and files of the catalogue."""
     if work.source is None or work.source.since is None:
         return Stored.empty()
-    rows = read_partitions(tables.head(STATES), work.source.awake, STATES.column_names)
+    rows = read_partitions(tables.head(STATES), work.source.awake, STATES.column_names, coded=REPEATED)
     awake = Stored.of_rows(rows)
     dormant, newest_first = tables.head(DORMANT), sorted(work.source.dormant.items(), reverse=True)
     names = map_parallel(lambda apart: _Names.of(dormant, dict([apart]), work), newest_first)
@@ -287,7 +280,8 @@ def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table)
     for apart, known in zip(newest_first, names, strict=True):
         here = known.datasets.filter(pc.is_in(known.datasets, value_set=waiting)).combine_chunks()
         if len(here):
-            rows = _remembered(read_partitions(dormant, dict([apart]), DORMANT.column_names), work)
+            every = read_partitions(dormant, dict([apart]), DORMANT.column_names, coded=REPEATED)
+            rows = _remembered(every, work)
             pieces.append(Stored.of_rows(rows.filter(pc.is_in(_dataset_of(rows), value_set=here))))
             waiting = waiting.filter(pc.invert(pc.is_in(waiting, value_set=here)))
     return Stored(
@@ -327,7 +321,7 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, dormant: Snapshot, partitions: Mapping[Key, Partition], work: FeatureWork) -> _Names:
         columns = ["entity", "dataset", "last_read_s"]
-        rows = _remembered(read_partitions(dormant, partitions, columns), work)
+        rows = _remembered(read_partitions(dormant, partitions, columns, coded=REPEATED), work)
         return cls(rows, rows["entity"].filter(pc.is_null(rows["dataset"])))
 
     def of_files(self, dids: pa.Array) -> pa.ChunkedArray:
@@ -360,4 +354,4 @@ def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:
     """The dataset of each row."""
-    return pc.coalesce(rows["dataset"], rows["entity"])
+    return pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])

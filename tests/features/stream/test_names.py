@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import random_worlds, tables_of
+from worlds import coded, random_worlds, tables_of
 
 from features.schema import ACCESSES, arrow_schema
 from features.stream import events
 from features.stream.facts import CATALOGUE, Stored
-from features.stream.names import absent, coded, divided, merged, part_of
+from features.stream.names import absent, divided, merged, part_of
 from features.stream.region import Region, dataset_parts
 
 READS = pa.schema([arrow_schema(ACCESSES).field(name).with_nullable(True) for name in events.COLUMNS])

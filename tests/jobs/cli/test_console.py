@@ -82,6 +82,21 @@ def test_memory_that_does_not_suffice_is_one_line() -> None:
     assert "no table is half written" in str(remedy(MemoryError()))
 
 
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        ("[INVALID_DRIVER_MEMORY.SYSTEM_MEMORY] Insufficient driver memory", "[spark] driver_memory"),
+        ("[INVALID_EXECUTOR_MEMORY.CONFIG_MEMORY] Insufficient executor memory", "spark.executor.memory"),
+        ("Job aborted: ExecutorLostFailure (executor 3 exited, code 137)", "spark.executor.memoryOverhead"),
+        ("Python worker exited unexpectedly (crashed)", "spark.executor.memoryOverhead"),
+        ("OSError: failed to map segment from shared object", "spark.executor.pyspark.memory"),
+        ("Job aborted: java.lang.OutOfMemoryError: Java heap space", "[spark] driver_memory"),
+    ],
+)
+def test_too_little_memory_of_spark_names_what_to_raise(words: str, setting: str) -> None:
+    assert setting in str(remedy(RuntimeError(f"org.apache.spark.SparkException: {words}")))
+
+
 def printed(steps: list[tuple[int, int, str]], *, each_s: int) -> list[str]:
     """The lines of steps that take `each_s` seconds each, looked for every second."""
     lines, shown_lines, now_s = Lines("up", now_s=0), [], 0

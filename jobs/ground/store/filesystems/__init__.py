@@ -71,9 +71,13 @@ def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
 def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesystem: Any = None) -> pa.Table:
     """The `columns` of a Parquet file; null where it lacks one. Arrow's data sets take twice the CPU.
 
-    Raises OSError for a page that differs from its checksum, or a column that has another name.
+    Texts that `schema` has as dictionaries are read as codes. Raises OSError for a page that differs from its
+    checksum, or a column that has another name.
     """
-    with pq.ParquetFile(path, filesystem=filesystem, page_checksum_verification=True) as file:
+    footer = pq.read_metadata(path, filesystem=filesystem)
+    texts = {name for name in columns if pa.types.is_dictionary(schema.field(name).type)}
+    options = {"read_dictionary": [*texts & {*footer.schema.names}], "page_checksum_verification": True}
+    with pq.ParquetFile(path, metadata=footer, filesystem=filesystem, **options) as file:
         there, known = {*file.schema_arrow.names}, {*schema.names}
         if there - known and known - there:  # a footer has no checksum
             raise OSError(f"it has {sorted(there - known)} in place of {sorted(known - there)}")

@@ -20,7 +20,8 @@ from hdfs_native.fsspec import HdfsFileSystem
 
 from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
-from jobs.ground.store.filesystems import Store, store_at
+from features.stream.names import joined
+from jobs.ground.store.filesystems import Store, read_parquet, store_at
 from jobs.ground.store.filesystems.local import LocalStore
 from jobs.ground.store.filesystems.s3 import S3Store
 from jobs.ground.store.tables import Tables, read_partitions
@@ -481,3 +482,40 @@ def test_a_folder_of_another_user_is_told_in_one_line(
 def test_a_missing_folder_can_hold_tables(tmp_path: Path) -> None:
     Tables(str(tmp_path / "not" / "there")).check_writable(REJECTS)
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_read_as_codes_are_the_same_texts(tables: Tables) -> None:
+    """More distinct texts than a Parquet dictionary holds, in two files, with nulls."""
+    n = 60_000
+    dids = [f"s:{k:030}" for k in range(n)]
+    datasets = [None if k % 3 else f"s:data{k % 7}" for k in range(n)]
+    empty = arrow_schema(FILES).empty_table()
+    values: dict[str, Any] = {"did": dids, "dataset": datasets}
+    texts = {"scope": "s", "name": "n"}
+    columns = [
+        pa.array(values[f.name], f.type)
+        if f.name in values
+        else pa.repeat(pa.scalar(texts[f.name], f.type), n)
+        if f.name in texts
+        else pa.nulls(n, f.type)
+        if f.nullable
+        else pa.repeat(pa.scalar(0).cast(f.type), n)
+        for f in empty.schema
+    ]
+    rows = pa.table(columns, schema=empty.schema)
+    head = tables.replace_each(FILES, [((), rows[: n // 2]), ((), rows[n // 2 :])])
+    names = ["did", "dataset", "size_bytes"]
+    plain = read_partitions(head, head.partitions, names)
+    read = read_partitions(head, head.partitions, names, coded=names)
+    assert [pa.types.is_dictionary(kind) for kind in read.schema.types] == [True, True, False]
+    assert all(len(chunk.dictionary.unique()) == len(chunk.dictionary) for chunk in read["did"].chunks)
+    assert joined(read).cast(plain.schema).equals(plain.combine_chunks())
+    nothing = read_partitions(head, {}, names, coded=names)
+    assert (nothing.num_rows, nothing.schema) == (0, read.schema)
+
+
+def test_a_column_that_a_file_lacks_is_null_when_read_as_codes(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"did": ["a", "b"]}), tmp_path / "old.parquet")
+    schema = arrow_schema(FILES, ["did", "dataset"])
+    rows = read_parquet(str(tmp_path / "old.parquet"), ["dataset", "did"], schema)
+    assert rows.to_pydict() == {"dataset": [None, None], "did": ["a", "b"]}

@@ -14,13 +14,12 @@ import pytest
 from labels_oracle import US, expected
 from local_engines import LOCAL
 from region_oracle import usable_s
-from worlds import Worlds, random_worlds, tables_of
+from worlds import Worlds, coded, random_worlds, tables_of
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
 from features.stream import events
-from features.stream.names import coded
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
