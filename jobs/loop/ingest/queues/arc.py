@@ -30,7 +30,8 @@ _MOST_FILES = 10_000
 _STATES = ("ACCEPTED", "PREPARING", "SUBMIT", "INLRMS")
 _FOLDERS = ("accepting", "processing", "restarting")
 _ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
-_SUBJECT = re.compile(r"^subject=(.+)$", re.MULTILINE)
+_SUBJECT = re.compile(r"(?m)(?<!\\\n)^subject=(.+)$")
+"""The first, unless it is in an argument, whose ends of lines older A-REX only escape."""
 _UNREAD = "not a description that can be read"
 
 _Tree = list["str | _Tree"]
