@@ -164,16 +164,15 @@ def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: st
             result.refuse(fault, stated)
             continue
         owner = entry.owner or entry.work or entry.job_id
-        named[owner] += (n_inputs := len(entry.inputs))
-        of_one, account = named[owner] > MOST_OF_ONE, owner.partition(UNDER)[0]
-        if of_one or not by.have_room(result, account, n_inputs):
-            named[owner] -= n_inputs
+        keys = [(entry.job_id, is_dataset, name, entry.site or site) for name, is_dataset in entry.inputs]
+        new = [key for key in dict.fromkeys(keys) if key not in result.rows]
+        of_one, account = named[owner] + len(new) > MOST_OF_ONE, owner.partition(UNDER)[0]
+        if of_one or not by.have_room(result, account, len(new)):
             who = f"{MOST_OF_ONE} of one owner" if of_one else f"{MOST_INPUTS} of all"
             result.refuse(CROWDED + who, {"job_id": entry.job_id, "work": entry.work})
             continue
+        named[owner] += len(new)
         result.n_jobs += entry.n_jobs
-        keys = [(entry.job_id, is_dataset, name, entry.site or site) for name, is_dataset in entry.inputs]
-        new = [key for key in dict.fromkeys(keys) if key not in result.rows]
         result.n_duplicates += len(keys) - len(new)
         result.rows |= {key: _row(entry, key, as_of_s, stale_s) for key in new}
         by.add(account, entry.n_jobs, new)
