@@ -39,10 +39,8 @@ _SOUND = re.compile(
 
 
 def _moment(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("not a time; write for example 2026-03-01T04:00:00Z")
     try:
-        return parse_as_of(value)
+        return parse_as_of(value if isinstance(value, str) else "")
     except InputError:
         raise ValueError("not a time; write for example 2026-03-01T04:00:00Z") from None
 

@@ -217,7 +217,7 @@ def test_accounts_without_end_or_with_users_without_end_leave_room_for_others(
 def test_a_name_repeated_without_end_takes_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
     monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 60)
-    raw = [{"job_id": f"a{n}", "owner": f"ada\n{n % 2}", "file": lfn(n)} for n in range(99)]
+    raw: list[object] = [{"job_id": f"a{n}", "owner": f"ada\n{n % 2}", "file": lfn(n)} for n in range(99)]
     raw += [{"job_id": "e", "owner": "eve", "files": [lfn(1)] * 45}]
     checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=DAY_S)
     assert (len(checked.rows), checked.n_duplicates, checked.refused) == (100, 44, {})
