@@ -45,15 +45,12 @@ def _moment(value: object) -> object:
         raise ValueError("not a time; write for example 2026-03-01T04:00:00Z") from None
 
 
-def _nothing_if_empty(value: object) -> object:
-    return None if value == "" else value
-
-
+_OR_EMPTY = pydantic.BeforeValidator(lambda v: None if v == "" else v)
 Moment = Annotated[int | None, pydantic.BeforeValidator(lambda v: None if v in ("", None) else _moment(v))]
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Owner = Annotated[
     Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None,
-    pydantic.BeforeValidator(_nothing_if_empty),
+    _OR_EMPTY,
 ]
 
 
@@ -65,8 +62,8 @@ class Entry(pydantic.BaseModel):
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
-    dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
-    file: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
+    dataset: Annotated[Name | None, _OR_EMPTY] = None
+    file: Annotated[Name | None, _OR_EMPTY] = None
     files: tuple[Name, ...] = ()
     n_jobs: Annotated[
         int, pydantic.Field(ge=1, le=MOST_JOBS), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)
@@ -74,12 +71,8 @@ class Entry(pydantic.BaseModel):
     expected_start: Moment = None
     known_at: Moment = None
     site: Owner = None
-    work: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
-    certainty: Annotated[
-        float | None,
-        pydantic.Field(gt=0, le=1, allow_inf_nan=False),
-        pydantic.BeforeValidator(_nothing_if_empty),
-    ] = None
+    work: Annotated[Name | None, _OR_EMPTY] = None
+    certainty: Annotated[float | None, pydantic.Field(gt=0, le=1, allow_inf_nan=False), _OR_EMPTY] = None
     until: Moment = None
     owner: Annotated[str | None, pydantic.BeforeValidator(lambda v: v if isinstance(v, str) else None)] = None
 
@@ -126,11 +119,14 @@ class _Accounts:
 
     def __init__(self) -> None:
         self._entries: dict[str, list[tuple[int, list[_Key]]]] = {}
+        self._heirs: dict[_Key, list[str]] = {}
         self._n_names, self._most = Counter[str](), MOST_INPUTS
 
-    def add(self, account: str, n_jobs: int, keys: list[_Key]) -> None:
-        self._entries.setdefault(account, []).append((n_jobs, keys))
-        self._n_names[account] += len(keys)
+    def add(self, account: str, n_jobs: int, keys: list[_Key], new: list[_Key]) -> None:
+        self._entries.setdefault(account, []).append((n_jobs, new))
+        self._n_names[account] += len(new)
+        for key in {*keys}.difference(new):
+            self._heirs.setdefault(key, []).append(account)
 
     def have_room(self, of: Checked, account: str, n_names: int) -> bool:
         """Whether `n_names` more of an account fit, after the last entries of those with most make room."""
@@ -140,9 +136,12 @@ class _Accounts:
                 while self._n_names[other] > self._most:
                     n_jobs, keys = entries.pop()
                     of.n_jobs -= n_jobs
-                    for key in keys:
-                        del of.rows[key]
                     self._n_names[other] -= len(keys)
+                    for key in keys:
+                        if heirs := self._heirs.get(key):
+                            self.add(heirs.pop(), 0, [key], [key])
+                        else:
+                            del of.rows[key]
                     of.refuse(f"{CROWDED}{MOST_INPUTS} of all", {"job_id": keys[0][0] if keys else None})
         return len(of.rows) + n_names <= MOST_INPUTS and self._n_names[account] + n_names <= self._most
 
@@ -173,7 +172,7 @@ def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: st
         result.n_jobs += entry.n_jobs
         result.n_duplicates += len(keys) - len(new)
         result.rows |= {key: _row(entry, key, as_of_s, stale_s) for key in new}
-        by.add(account, entry.n_jobs, new)
+        by.add(account, entry.n_jobs, keys, new)
     return result
 
 
