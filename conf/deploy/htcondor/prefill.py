@@ -64,8 +64,10 @@ def name_of(text: str, who: str) -> str:
 
     The rest differs: A-REX writes the id of a credential into each; whoever submits, a name.
     """
-    words = re.split(r"[ \t\n\"'<>()=,]+", "".join(text.split("OutputFile>")[::2]))
-    inputs = "\n".join(sorted({word for word in words if "/" in word or ":" in word}))
+    stated = re.findall("(?im)^cachecastinputs = .*", text)
+    # At what ends a name where descriptions are read, and at nothing that a name may hold.
+    words = re.split(r"[\s\"'<>,]+", "".join(text.split("OutputFile>")[::2]))
+    inputs = "\n".join(sorted({*stated, *(word for word in words if "/" in word or ":" in word)}))
     return f"{hashlib.sha256(inputs.encode(errors='replace')).hexdigest()}-{who}"
 
 
@@ -84,6 +86,8 @@ def keep(text: str, owner: str) -> str:
     if len(content) > MOST_BYTES:
         return f"its description is larger than {MOST_BYTES >> 20} MiB"
     SPOOL.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if SPOOL.stat().st_mode & 0o002:
+        return f"anybody may write into {SPOOL}: chmod o-w it"
     who = hashlib.sha256(owner.encode(errors="replace")).hexdigest()[:8] if owner else ""
     name = name_of(text, who)
     done = SPOOL / (name + DONE)
@@ -111,19 +115,18 @@ def is_recent(done: Path) -> bool:
 def hand_over() -> None:
     """Give what waits to the command, of each owner in turn the oldest; two do not do so at once."""
     served: dict[str, float] = {}
-    while any(SPOOL.glob("*" + NEW)):
+    while waiting():
         with (SPOOL / "lock").open("w") as lock, (SPOOL / "log").open("a") as log:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return
             clean()
-            for _ in range(MOST_WAITING):
-                rows = sorted(waiting(), key=lambda row: (served.get(row[1], 0.0), row[0]))
-                for _, owner, path in rows[:1]:
-                    served[owner] = time.monotonic()
-                    with suppress(FileNotFoundError):  # it has made room for another
-                        prefill(path, log)
+            for _, rows in zip(range(MOST_WAITING), iter(waiting, []), strict=False):
+                _, owner, path = min(rows, key=lambda row: (served.get(row[1], 0.0), row[0]))
+                served[owner] = time.monotonic()
+                with suppress(FileNotFoundError):  # it has made room for another
+                    prefill(path, log)
 
 
 def clean() -> None:
@@ -177,7 +180,8 @@ def main() -> None:
         return
     if arguments:
         ad, text = {"ClusterId": arguments[-1]}, of_arc(arguments[0], arguments[-1], "description")
-        subject = re.search("^subject=(.+)$", of_arc(arguments[0], arguments[-1], "local"), re.MULTILINE)
+        # The first, unless it is in an argument, whose ends of lines older A-REX only escape.
+        subject = re.search(r"(?m)(?<!\\\n)^subject=(.+)$", of_arc(arguments[0], arguments[-1], "local"))
         owner = subject[1] if subject else ""
     else:
         _, _, job = given().rpartition(f"\n{SEPARATOR}\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -255,11 +256,11 @@ class Tables:
         name, and folders younger than `grace_s`, which a writer may still use.
         """
         store = self._store.below(table.name)
-        # By the storage's clock, which dates all that is looked at: ours may be ahead.
-        clock, used = f"{COMMITS}/.{uuid.uuid4().hex}.draft", set[str]()
-        store.put_if_absent(clock, b"")
-        oldest = store.modified_s(clock) - grace_s
-        store.remove(clock)
+        if not (numbers := commit_numbers(store)):
+            return 0
+        # Our clock may be ahead, and the storage's have been: it dates all that is looked at.
+        newest_s, used = store.modified_s(commit_name(numbers[-1])), set[str]()
+        oldest = min(newest_s, time.time()) - grace_s
 
         def is_old(name: str) -> bool:
             try:
@@ -267,7 +268,6 @@ class Tables:
             except FileNotFoundError:  # another process has vacuumed it
                 return False
 
-        numbers = commit_numbers(store)
         for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
             if is_old(commit_name(successor)):
                 store.remove(commit_name(number))

@@ -39,23 +39,18 @@ _SOUND = re.compile(
 
 
 def _moment(value: object) -> object:
-    if not isinstance(value, str):
-        raise ValueError("not a time; write for example 2026-03-01T04:00:00Z")
     try:
-        return parse_as_of(value)
+        return parse_as_of(value if isinstance(value, str) else "")
     except InputError:
         raise ValueError("not a time; write for example 2026-03-01T04:00:00Z") from None
 
 
-def _nothing_if_empty(value: object) -> object:
-    return None if value == "" else value
-
-
+_OR_EMPTY = pydantic.BeforeValidator(lambda v: None if v == "" else v)
 Moment = Annotated[int | None, pydantic.BeforeValidator(lambda v: None if v in ("", None) else _moment(v))]
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Owner = Annotated[
     Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None,
-    pydantic.BeforeValidator(_nothing_if_empty),
+    _OR_EMPTY,
 ]
 
 
@@ -67,8 +62,8 @@ class Entry(pydantic.BaseModel):
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
-    dataset: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
-    file: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
+    dataset: Annotated[Name | None, _OR_EMPTY] = None
+    file: Annotated[Name | None, _OR_EMPTY] = None
     files: tuple[Name, ...] = ()
     n_jobs: Annotated[
         int, pydantic.Field(ge=1, le=MOST_JOBS), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)
@@ -76,12 +71,8 @@ class Entry(pydantic.BaseModel):
     expected_start: Moment = None
     known_at: Moment = None
     site: Owner = None
-    work: Annotated[Name | None, pydantic.BeforeValidator(_nothing_if_empty)] = None
-    certainty: Annotated[
-        float | None,
-        pydantic.Field(gt=0, le=1, allow_inf_nan=False),
-        pydantic.BeforeValidator(_nothing_if_empty),
-    ] = None
+    work: Annotated[Name | None, _OR_EMPTY] = None
+    certainty: Annotated[float | None, pydantic.Field(gt=0, le=1, allow_inf_nan=False), _OR_EMPTY] = None
     until: Moment = None
     owner: Annotated[str | None, pydantic.BeforeValidator(lambda v: v if isinstance(v, str) else None)] = None
 
@@ -128,11 +119,14 @@ class _Accounts:
 
     def __init__(self) -> None:
         self._entries: dict[str, list[tuple[int, list[_Key]]]] = {}
+        self._heirs: dict[_Key, list[str]] = {}
         self._n_names, self._most = Counter[str](), MOST_INPUTS
 
-    def add(self, account: str, n_jobs: int, keys: list[_Key]) -> None:
-        self._entries.setdefault(account, []).append((n_jobs, keys))
-        self._n_names[account] += len(keys)
+    def add(self, account: str, n_jobs: int, keys: list[_Key], new: list[_Key]) -> None:
+        self._entries.setdefault(account, []).append((n_jobs, new))
+        self._n_names[account] += len(new)
+        for key in {*keys}.difference(new):
+            self._heirs.setdefault(key, []).append(account)
 
     def have_room(self, of: Checked, account: str, n_names: int) -> bool:
         """Whether `n_names` more of an account fit, after the last entries of those with most make room."""
@@ -142,9 +136,12 @@ class _Accounts:
                 while self._n_names[other] > self._most:
                     n_jobs, keys = entries.pop()
                     of.n_jobs -= n_jobs
-                    for key in keys:
-                        del of.rows[key]
                     self._n_names[other] -= len(keys)
+                    for key in keys:
+                        if heirs := self._heirs.get(key):
+                            self.add(heirs.pop(), 0, [key], [key])
+                        else:
+                            del of.rows[key]
                     of.refuse(f"{CROWDED}{MOST_INPUTS} of all", {"job_id": keys[0][0] if keys else None})
         return len(of.rows) + n_names <= MOST_INPUTS and self._n_names[account] + n_names <= self._most
 
@@ -164,19 +161,18 @@ def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: st
             result.refuse(fault, stated)
             continue
         owner = entry.owner or entry.work or entry.job_id
-        named[owner] += (n_inputs := len(entry.inputs))
-        of_one, account = named[owner] > MOST_OF_ONE, owner.partition(UNDER)[0]
-        if of_one or not by.have_room(result, account, n_inputs):
-            named[owner] -= n_inputs
+        keys = [(entry.job_id, is_dataset, name, entry.site or site) for name, is_dataset in entry.inputs]
+        new = [key for key in dict.fromkeys(keys) if key not in result.rows]
+        of_one, account = named[owner] + len(new) > MOST_OF_ONE, owner.partition(UNDER)[0]
+        if of_one or not by.have_room(result, account, len(new)):
             who = f"{MOST_OF_ONE} of one owner" if of_one else f"{MOST_INPUTS} of all"
             result.refuse(CROWDED + who, {"job_id": entry.job_id, "work": entry.work})
             continue
+        named[owner] += len(new)
         result.n_jobs += entry.n_jobs
-        keys = [(entry.job_id, is_dataset, name, entry.site or site) for name, is_dataset in entry.inputs]
-        new = [key for key in dict.fromkeys(keys) if key not in result.rows]
         result.n_duplicates += len(keys) - len(new)
         result.rows |= {key: _row(entry, key, as_of_s, stale_s) for key in new}
-        by.add(account, entry.n_jobs, new)
+        by.add(account, entry.n_jobs, keys, new)
     return result
 
 

@@ -30,7 +30,8 @@ _MOST_FILES = 10_000
 _STATES = ("ACCEPTED", "PREPARING", "SUBMIT", "INLRMS")
 _FOLDERS = ("accepting", "processing", "restarting")
 _ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
-_SUBJECT = re.compile(r"^subject=(.+)$", re.MULTILINE)
+_SUBJECT = re.compile(r"(?m)(?<!\\\n)^subject=(.+)$")
+"""The first, unless it is in an argument, whose ends of lines older A-REX only escape."""
 _UNREAD = "not a description that can be read"
 
 _Tree = list["str | _Tree"]
@@ -41,12 +42,12 @@ def is_description(text: str) -> bool:
     return bool(_XRSL.match(text) or _ADL.match(text))
 
 
-def jobs(text: str, job_id: str = "") -> list[object]:
-    """The jobs that `text` describes as objects; what cannot be read stays a text."""
+def jobs(text: str, job_id: str = "", owner: str | None = None) -> list[object]:
+    """The jobs of `owner` that `text` describes as objects; what cannot be read stays a text."""
     of_language = _of_adl if text.lstrip().startswith("<") else _of_xrsl
-    described = of_language(text) if len(text) <= _LONGEST else []
+    described = enumerate(of_language(text) if len(text) <= _LONGEST else [])
     name = job_id or hashlib.sha256(text.encode()).hexdigest()[:12]
-    return [{**job, "id": f"{name}.{n}" if n else name} for n, job in enumerate(described)] or [_UNREAD]
+    return [{**job, "id": f"{name}.{n}" if n else name, "owner": owner} for n, job in described] or [_UNREAD]
 
 
 def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
@@ -64,10 +65,9 @@ def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
             if job is not None and read(status).strip().removeprefix("PENDING:") in _STATES:
                 text = _of(folder, job[1], "description", read)
                 n_chars += len(text)
-                described = jobs(text, job[1]) if n_chars <= MOST_CHARS else [_UNREAD]
                 subject = _SUBJECT.search(_of(folder, job[1], "local", read))
-                owner = {"owner": subject[1]} if subject else {}
-                descriptions += [job | owner if isinstance(job, dict) else job for job in described]
+                owner = subject[1] if subject else None
+                descriptions += jobs(text, job[1], owner) if n_chars <= MOST_CHARS else [_UNREAD]
         except InputError:
             descriptions.append(_UNREAD)  # also of a job that ends at this moment
     return descriptions
@@ -99,8 +99,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
             yield Refused(many, record)
             continue
         work = f"arc:{job.get('id')}"
-        entry: dict[str, object] = {"job_id": work, "work": work, "files": list(files)}
-        entry["owner"] = job.get("owner")
+        entry = dict[str, object](job_id=work, work=work, files=list(files), owner=job.get("owner"))
         starts_s = moment_of(job.get("starttime"))
         if starts_s is not None and starts_s > place.as_of_s:
             entry["expected_start"] = as_of_label(starts_s)

@@ -182,7 +182,7 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
     assert tables.snapshot(REJECTS) == before
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
     assert tables.vacuum(REJECTS, grace_s=3600) == 0
-    assert tables.vacuum(REJECTS, grace_s=-1) == 1
+    assert tables.vacuum(REJECTS, grace_s=-PATIENCE_S) == 1
     assert len(data_folders(tables)) == 1
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
 
@@ -196,7 +196,7 @@ def test_a_killed_writer_leaves_the_table_as_it_was(tables: Tables) -> None:
     assert process.exitcode == 9
     assert tables.snapshot(REJECTS) == before
     assert tables.vacuum(REJECTS, grace_s=3600) == 0
-    assert tables.vacuum(REJECTS, grace_s=-1) == 1
+    assert tables.vacuum(REJECTS, grace_s=-PATIENCE_S) == 1
     assert rejects_in(tables).names("_commits") == ["000000000001.json"]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
 
@@ -294,7 +294,7 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     for n in range(4):
         tables.replace_arrow(REJECTS, rejects(DAY, n))
     assert tables.vacuum(REJECTS, keep=2, grace_s=3600) == 0
-    assert tables.vacuum(REJECTS, keep=2, grace_s=-1) == 2
+    assert tables.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S) == 2
     assert sorted(rejects_in(tables).names("_commits")) == ["000000000003.json", "000000000004.json"]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
@@ -309,6 +309,21 @@ def test_a_clock_that_is_ahead_vacuums_nothing_new(tables: Tables, monkeypatch: 
     assert len(rejects_in(tables).names("_commits")) == 3
 
 
+def test_a_vacuum_writes_nothing_and_trusts_no_date_of_the_future(
+    local: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert local.vacuum(REJECTS) == 0
+    assert rejects_in(local).names() == []
+    for n in range(3):
+        local.replace_arrow(REJECTS, rejects(DAY, n))
+    monkeypatch.setattr(LocalStore, "put_if_absent", None)  # as on a full disk
+    assert local.vacuum(REJECTS, keep=1, grace_s=-PATIENCE_S) == 2
+    store, ahead_s = rejects_in(local), time.time() + 7 * 86400
+    os.utime(Path(store.root, "_commits", "000000000003.json"), (ahead_s, ahead_s))
+    store.make_folder("data-new")
+    assert local.vacuum(REJECTS, grace_s=86400) == 0, "another process writes there"
+
+
 @pytest.mark.parametrize("listed", ["_commits", ""])
 def test_what_another_process_vacuums_meanwhile_is_no_error(
     local: Tables, monkeypatch: pytest.MonkeyPatch, listed: str
@@ -321,11 +336,11 @@ def test_what_another_process_vacuums_meanwhile_is_no_error(
         folder_names = names(store, folder)
         if folder == listed:
             monkeypatch.undo()
-            assert local.vacuum(REJECTS, keep=2, grace_s=-1) == 4
+            assert local.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S) == 4
         return folder_names
 
     monkeypatch.setattr(LocalStore, "names", names_early)
-    local.vacuum(REJECTS, keep=2, grace_s=-1)
+    local.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S)
     assert len(data_folders(local)) == len(rejects_in(local).names("_commits")) == 2
     assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [5]
 

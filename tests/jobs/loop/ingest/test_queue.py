@@ -214,6 +214,25 @@ def test_accounts_without_end_or_with_users_without_end_leave_room_for_others(
     assert {lfn(n) for n in range(50, 55)} <= set(tables.read_arrow(QUEUE)["input"].to_pylist())
 
 
+def test_a_name_repeated_without_end_takes_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 60)
+    raw: list[object] = [{"job_id": f"a{n}", "owner": f"ada\n{n % 2}", "file": lfn(n)} for n in range(99)]
+    raw += [{"job_id": "e", "owner": "eve", "files": [lfn(1)] * 45}]
+    checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=DAY_S)
+    assert (len(checked.rows), checked.n_duplicates, checked.refused) == (100, 44, {})
+
+
+def test_who_names_the_work_of_others_first_takes_none_of_it_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    raw: list[object] = [{"job_id": f"e{n}", "owner": f"eve\n{n}", "file": f"/e/{n}"} for n in range(90)]
+    raw += [{"job_id": "a", "owner": owner, "file": lfn(1)} for owner in ("eve", "eve", "eva", "ada")]
+    raw += [{"job_id": f"b{n}", "owner": "ben", "file": f"/b/{n}"} for n in range(30)]
+    checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=DAY_S)
+    assert ("a", False, lfn(1), None) in checked.rows
+    assert sum(key[0].startswith("b") for key in checked.rows) == 30
+
+
 def test_what_is_valid_for_long_counts_as_long_and_prefills_run_out_unnoticed(tables: Tables) -> None:
     raw, long_s = [{"job_id": "1", "file": lfn(1)}], 150 * DAY_S
     checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=long_s)

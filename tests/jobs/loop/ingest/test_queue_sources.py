@@ -233,6 +233,8 @@ def control_folder(folder: Path, *, is_new: bool) -> None:
             path = folder.joinpath("jobs", "aaa", "bbb", job[-1], "description")
             path.parent.mkdir(parents=True)
         path.write_text(f'&(executable="x")(inputFiles=("f" "root://o//store/{job}.root"))')
+        local, forged = path.with_name(path.name.replace("description", "local")), "subject=/CN=ada\n"
+        local.write_text(f"args=x\\\n{forged}subject=/CN=eve\njobname=x\n{forged}")
     (folder / "processing" / "job.none.status").write_text("SUBMIT")
     (folder / "processing" / "job.ended.status").write_text("FINISHING")
 
@@ -244,6 +246,7 @@ def test_a_control_folder_gives_the_jobs_that_have_not_ended(tmp_path: Path, *, 
     stated = [(entry["job_id"], entry["files"]) for entry in entries if isinstance(entry, dict)]
     assert sorted(stated) == [(f"arc:aaabbb{n}", [f"root://o//store/aaabbb{n}.root"]) for n in (1, 2, 3)]
     assert len(entries) == len(stated) + 1  # the one without a description
+    assert {entry["owner"] for entry in entries if isinstance(entry, dict)} == {"/CN=eve"}
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Path, "iterdir"), (arc, "is_control")])

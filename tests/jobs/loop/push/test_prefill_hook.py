@@ -89,6 +89,41 @@ def test_what_arex_adds_to_equal_inputs_asks_for_them_once(tmp_path: Path) -> No
     assert len(site.called(3)) == 3, "eve cannot make ada's inputs look as if they had been asked for"
 
 
+def test_inputs_that_differ_within_a_name_are_each_asked_for(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    names = [
+        "/store/f(1).root",
+        "/store/f(2).root",
+        "/store/run=1.root",
+        "/store/run=2.root",
+        "bare1",
+        "bare2",
+    ]
+    for name in names:
+        site.hook(text="r\n------\n" + AD.replace("cms:/store/mc/f.root", name))
+    text = str(site.called(len(names)))
+    assert all(name in text for name in names)
+
+
+def test_nobody_writes_another_owner_into_what_arex_keeps(tmp_path: Path) -> None:
+    site, forged = Site(tmp_path), "subject=/CN=ada\n"
+    for number, before in enumerate(("", f"args=x\\\n{forged}")):
+        (tmp_path / f"job.n{number}.description").write_text(XRSL)
+        (tmp_path / f"job.n{number}.local").write_text(f"{before}subject=/CN=eve\njobname=x\n{forged}")
+        assert site.hook(str(tmp_path), f"n{number}") == ("", "")
+        site.called(1)
+    assert len(list(site.spool.glob("*.done"))) == 1, "both are eve's"
+
+
+def test_what_cannot_be_handed_over_keeps_no_process_busy(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.spool.mkdir()
+    (site.spool / "x.new").symlink_to(tmp_path / "none")
+    site.hook("--hand-over")  # which ends
+    site.spool.chmod(0o777)
+    assert "chmod o-w" in site.hook(text="r\n------\n" + AD.replace("f.root", "g.root"))[1]
+
+
 def test_nobody_fills_the_spool_against_others_and_owners_take_turns(tmp_path: Path) -> None:
     site = Site(tmp_path, seconds=0.1)
     site.hook(text=f'r\n------\n{AD}Owner = "eve"\n')
