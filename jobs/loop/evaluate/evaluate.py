@@ -88,7 +88,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
         setup = replay_setup(settings, request, Tables(f"{scratch}/tables"))
         assert setup.trace.names is not None
-        store = ScoreStore(Path(scratch), setup.trace.names)
+        store = ScoreStore(Path(scratch), setup.trace.names, settings.features.spec)
         days = trial_days(settings, setup, request.from_s)
         notes = _scored(settings, setup, store, champion=known.champion, days=days, on_progress=on_progress)
         compared = replayed(settings, setup, store, known, days, on_progress=on_progress)
