@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,43 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     assert not hit_rate(scores).any()
     with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
         store.at("recency", FROM_S + 3600)
+
+
+def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: Path) -> None:
+    hour, spec = 3600, FeatureSpec(3600, (3600,), 7200, 3600)
+    store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
+    models = RegionModels(
+        Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}),
+        ((HorizonModel(3600, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0)), Recency()),),
+        "1",
+    )
+
+    def scored(after: int, *rows: tuple[int, float, float | None, float]) -> None:
+        names = ("item", "size_bytes", "recency_s", "dataset_recency_s")
+        columns = dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True))
+        columns["item"] = columns["item"].cast(pa.int32())
+        store.score(pa.table(columns), {"x": models}, FROM_S + after * hour)
+
+    scored(0, (0, 10.0, 0.0, 0.0), (1, 11.0, 1800.0, 60.0), (2, 12.0, None, 1800.0))
+    scored(1, (0, 20.0, 100.0, 100.0), (3, 13.0, 0.0, 0.0))
+    scored(2, (3, 14.0, 60.0, 60.0))
+    scored(3, (2, 15.0, 60.0, 60.0))
+    at_each = [[0, 1, 2], [0, 1, 3], [0, 3], [2]]
+    sizes = [[10, 11, 12], [20, 11, 13], [20, 14], [15]]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 3], [1, 3, 1]):
+        for after in order:
+            scores = store.at("x", FROM_S + after * hour)
+            assert by_item(store, "x", FROM_S + after * hour)[:2].tolist() == [at_each[after], sizes[after]]
+            read = [file for file in at_each[after] if (after, file) != (0, 2)]
+            assert np.flatnonzero(scores.was_read).tolist() == read
+            assert (hit_rate(scores)[read] > 0).all()
+            assert not np.delete(hit_rate(scores), at_each[after]).any()
+            assert np.delete(scores.size_bytes, at_each[after]).sum() == 0
+    reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
+    assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda k: by_item(store, "x", FROM_S + k % 4 * hour)[0].tolist(), range(200))
+    assert list(found) == [at_each[k % 4] for k in range(200)]
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
