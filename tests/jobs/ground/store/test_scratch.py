@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,17 +35,21 @@ def aged(folder: Path) -> None:
     os.utime(folder, (time.time() - 3600,) * 2)
 
 
-def at_work(shared: Path) -> tuple[subprocess.Popen[str], Path]:
+@contextmanager
+def at_work(shared: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Another process with a folder of its own."""
     env = os.environ | {"TMPDIR": str(shared)}
-    process = subprocess.Popen([sys.executable, "-c", WORK], stdout=subprocess.PIPE, text=True, env=env)
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    words = [sys.executable, "-c", WORK]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
 
 
 def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(shared: Path) -> None:
-    process, theirs = at_work(shared)
-    try:
+    with at_work(shared) as (process, theirs):
         aged(theirs)
         with scratch_folder("walk-") as ours:
             assert theirs.is_dir()
@@ -54,9 +60,6 @@ def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(shar
         aged(theirs)
         with scratch_folder("walk-"):
             assert not theirs.exists()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_a_young_folder_a_link_a_file_and_other_names_stay(shared: Path) -> None:
