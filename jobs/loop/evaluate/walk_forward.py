@@ -13,13 +13,12 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import Float32Array, FloatArray, IntArray
+from features.common.arrays import Float32Array, IntArray
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
@@ -179,7 +178,7 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     }
 
 
-ROWS, RATE = "rows", "rate"
+ROWS = "rows"
 
 
 class _Standing:
@@ -193,14 +192,17 @@ class _Standing:
         self._probability = np.zeros((len(horizons_s), n_files), np.float32)
         self._rate = np.zeros(n_files)
 
-    def take(self, as_of_s: int, rows: IntArray, probability: Float32Array, rate: FloatArray) -> None:
-        """Take what was scored at `as_of_s`, and leave out the files that are no candidates any more."""
+    def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
+        """Take what was scored at `as_of_s`, and leave out the files that are no candidates any more.
+
+        `scored`: the chances of each horizon, rising, and then the rates.
+        """
         item, size_bytes, last_read_s, until_s = rows
         self._size_bytes[item], self._until_s[item], self._place[item] = size_bytes, until_s, item
-        self._last_read_s[item], self._rate[item] = last_read_s, rate
+        self._last_read_s[item], self._rate[item] = last_read_s, scored[-1]
         gone = np.flatnonzero((self._place != UNKNOWN) & (self._until_s < as_of_s))
-        for mine, scored in zip(self._probability, probability, strict=True):
-            mine[item] = scored
+        for mine, chance in zip(self._probability, scored[:-1], strict=True):
+            mine[item] = chance
             mine[gone] = 0
         self._size_bytes[gone], self._rate[gone] = 0, 0
         self._last_read_s[gone], self._place[gone] = NEVER_S, UNKNOWN
@@ -213,6 +215,7 @@ class _Standing:
             self._last_read_s,
             rate=self._rate,
             place=self._place,
+            rises=True,
         )
 
 
@@ -256,8 +259,9 @@ class ScoreStore:
         np.save(self._path(ROWS, as_of_s), np.array([ids, size, last_read_s, until_s]))
         for name, probability in _probabilities(rows, models).items():
             horizons_s = tuple(model.horizon_s for model, _ in models[name].fitted)
-            np.save(self._path(name, as_of_s), probability)
-            np.save(self._path(f"{name}-{RATE}", as_of_s), best_rate(probability, horizons_s))
+            raised = np.maximum.accumulate(probability, axis=0)
+            rate = best_rate(raised, horizons_s).astype(np.float32)
+            np.save(self._path(name, as_of_s), np.vstack([raised, rate]))
             self.horizons_s[name, as_of_s] = horizons_s
 
     def at(self, name: str, as_of_s: int) -> Scores:
@@ -279,16 +283,13 @@ class ScoreStore:
             last = None
         since_s = first_s if last is None else last.as_of_s + 1
         for at in sorted(at for of, at in self.horizons_s if of == name and since_s <= at <= as_of_s):
-            standing.take(at, *(self._read(part, at) for part in (ROWS, name, f"{name}-{RATE}")))
+            standing.take(at, *(np.load(self._path(part, at)) for part in (ROWS, name)))
         assert standing.scores is not None
         return standing.scores
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`."""
         return lambda as_of_s: self.at(name, as_of_s - as_of_s % every_s)
-
-    def _read(self, name: str, as_of_s: int) -> Any:
-        return np.load(self._path(name, as_of_s))
 
     def _path(self, name: str, as_of_s: int) -> Path:
         return self.folder / f"{name}-{as_of_s}.npy"
