@@ -85,7 +85,7 @@ def run(
         )
     on_progress(0, 1, "reading")
     known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
-    with scratch_folder("cachecast-walk-") as scratch:
+    with scratch_folder("cachecast-evaluation-") as scratch:
         setup = replay_setup(settings, request, Tables(f"{scratch}/tables"))
         assert setup.trace.names is not None
         store = ScoreStore(scratch, setup.trace.names, settings.features.spec)

@@ -9,7 +9,6 @@ have changed (`features.stream.region`), so that most scores stay; what changes 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -128,7 +127,7 @@ def score(
     moments = sorted(serving)
     before_s = [
         earlier if earlier is not None and serving[earlier] is serving[at] else None
-        for earlier, at in itertools.pairwise([None, *moments])
+        for earlier, at in zip([None, *moments], moments, strict=False)
     ]
     store.whole.update(at for at, earlier in zip(moments, before_s, strict=True) if earlier is None)
     rows = store.numbered(feature_job.streamed(walk.data, moments, before_s))
