@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+import daemons  # noqa: E402
 import hdfs_server  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import spark_cluster  # noqa: E402
@@ -45,6 +47,7 @@ from jobs.ground.settings.tree import Settings  # noqa: E402
 from jobs.ground.store.commits import read_partitions  # noqa: E402
 from jobs.ground.store.filesystems import store_at  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
+from jobs.local_site.local.hdfs import is_up  # noqa: E402
 
 START_S, DAYS = 1_772_323_200, 30
 AS_OF = as_of_label(START_S + DAYS * DAY_S)
@@ -336,7 +339,7 @@ def kill_command(process: subprocess.Popen[bytes]) -> None:
 
 
 def restart_hdfs(_process: subprocess.Popen[bytes]) -> None:
-    """Kill both nodes, and start them again after some seconds."""
+    """Kill both nodes, and start them again after some seconds; return when they work."""
     pids = [pid for pid in children() if ".hdfs.server." in words_of(pid)]
     commands = [(words_of(pid).split("\0")[:-1], Path(f"/proc/{pid}/cwd").resolve()) for pid in pids]
     for pid in pids:
@@ -345,6 +348,10 @@ def restart_hdfs(_process: subprocess.Popen[bytes]) -> None:
     for words, folder in commands:
         with (folder / "restarted.log").open("ab") as log:
             restarted.append(subprocess.Popen(words, stdout=log, stderr=log, cwd=folder))
+    folder = Path(re.findall(r"-Dhadoop\.log\.dir=([^\0]+)", "\0".join(commands[0][0]))[0])
+    settings = (folder / "hdfs-site.xml").read_text()
+    http_port = int(re.findall(r"http-address</name><value>localhost:(\d+)", settings)[0])
+    daemons.wait(lambda: is_up(http_port), folder, *restarted[-2:])
 
 
 def unlock(run: Site) -> None:

@@ -33,6 +33,8 @@ from features.stream.names import merged, numbered, part_of, ranked
 from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
 
+AGEING = 1 / 8
+"""By so much of the time since its dataset's last read a row becomes older before it counts as changed."""
 _STEPS = 2.0**64
 _EVENTS_PER_THREAD = 100_000
 
@@ -96,15 +98,20 @@ class Region:
                 share.result()
         self._n_counted = stop
 
-    def features(self, as_of_s: int) -> pa.Table:
+    def features(self, as_of_s: int, before_s: int | None = None) -> pa.Table:
         """The rows of the candidates at `as_of_s`, by did, in the features table's columns; texts are coded.
 
         A candidate was read in [as_of - candidate_s, as_of), or it is a file of a dataset that was read in
         [as_of - active_dataset_s, as_of): read within history_s, or listed by the catalogue and unread; of
         those the first `unread_per_dataset` by did. Of a sample, those whose hash is below its share.
+
+        `before_s`: only rows that have changed since then: of datasets that were read or listed since, as
+        counted, and those that have become older by `AGEING`.
         """
         self.advance(as_of_s)
         item = self._candidates(as_of_s)
+        if before_s is not None:
+            item = item[self._has_changed(item, as_of_s, before_s)]
         listed, stated = (facts["size_bytes"].at(item, as_of_s) for facts in (self._listed, self._facts))
         size = catalogue_first(listed, stated)
         self._files.size_bytes[item] = size
@@ -155,6 +162,19 @@ class Region:
         """Files that were read since their dataset began."""
         known: BoolArray = self._state.file[:, LIFE] == self._state.dataset[self._files.dataset, D_LIFE]
         return known
+
+    def _has_changed(self, item: Ids, as_of_s: int, before_s: int) -> BoolArray:
+        counted_s, of_dataset = self._state.dataset[:, D_COUNTED], self._files.dataset[item]
+
+        def age(at_s: int) -> FloatArray:
+            steps: FloatArray = np.log(np.maximum(1, at_s - counted_s)) // np.log1p(AGEING)
+            return steps
+
+        is_other = (counted_s > before_s) | (age(as_of_s) != age(before_s))
+        is_listed = np.zeros(is_other.size, np.bool_)
+        is_listed[of_dataset[self._listed_s[item] > before_s]] = True
+        changed: BoolArray = (is_other | is_listed)[of_dataset]
+        return changed
 
     def _candidates(self, as_of_s: int) -> Ids:
         spec, of_dataset = self._spec, self._files.dataset

@@ -57,7 +57,7 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
     entry = places(later, n_files)[earlier.item]
     was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
     chance = earlier.within(earlier.horizons_s.index(length_s))
-    counts = (earlier.queued == 0) & (chance >= 0)
+    counts = (earlier.queued == 0) & (chance > 0)
     chance = np.minimum(chance[counts], 1 - 1e-9)
     # Predictions are made at certain times only: until the next ones, reads go on as before.
     until = -np.expm1((later.as_of_s - earlier.as_of_s) / length_s * np.log1p(-chance))

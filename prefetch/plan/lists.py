@@ -154,7 +154,7 @@ def pins(case: Case) -> PlanList:
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     """Indices into `case.disk` of what may be evicted, worst first; not `pinned`, open or control files."""
     disk, files, treatment = case.disk, case.files, case.treatment
-    may_go = np.isin(treatment, [int(Treatment.PLANNED), int(Treatment.NEVER), int(Treatment.TEST)])
+    may_go = (treatment != Treatment.EXCLUDED) & (treatment != Treatment.PIN)
     may_go &= ~case.state.is_open & ~files.is_control[disk.item]
     may_go[pinned] = False
     key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)

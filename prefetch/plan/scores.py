@@ -27,8 +27,9 @@ class Scores:
 
     `probability`: float[k, n], of a read within each of `horizons_s` (rising). `last_read_s`: int64[n],
     s since 1970, or NEVER_S. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue
-    known). `rate`: what `prefetch.plan.value.hit_rate` says of them, None: not asked yet. Raises InputError
-    if the shapes do not fit.
+    known). `rate`: what `prefetch.plan.value.hit_rate` says of them, None: not asked yet. `place`: what
+    `places` says; entries that it leaves out are no candidates: their sizes, chances and rates are 0 and they
+    were never read. `rises`: `probability` falls nowhere along k. Raises InputError if the shapes do not fit.
     """
 
     as_of_s: int
@@ -39,6 +40,8 @@ class Scores:
     last_read_s: IntArray
     n_jobs: IntArray | None = None
     rate: FloatArray | None = None
+    place: IntArray | None = None
+    rises: bool = False
 
     def __post_init__(self) -> None:
         if self.probability.shape != (len(self.horizons_s), self.item.size):
@@ -52,7 +55,8 @@ class Scores:
     def within(self, horizon: int) -> FloatArray:
         """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[n]."""
         if horizon not in self._within:
-            self._within[horizon] = self.probability[: horizon + 1].max(axis=0).astype(np.float64)
+            shorter = self.probability[horizon if self.rises else 0 : horizon + 1]
+            self._within[horizon] = shorter.max(axis=0).astype(np.float64)
         return self._within[horizon]
 
     @property
@@ -78,6 +82,8 @@ class Scores:
 @functools.lru_cache(maxsize=KEPT)
 def places(scores: Scores, n_files: int) -> IntArray:
     """The entry of each dense file id in `scores`, int64[n_files]; UNKNOWN where there is none."""
+    if scores.place is not None:
+        return scores.place
     place = np.full(n_files, UNKNOWN, np.int64)
     place[scores.item] = np.arange(scores.item.size)
     return place

@@ -22,7 +22,6 @@ _LOST_AND_FOUND = "/lost+found"
 # XRootD 5.8 keeps a snapshot of its statistics here, with a cinfo, and never purges it. Any other file in the
 # folder is one that jobs read: an origin may have a folder of this name too.
 _COUNTS = "/pfc-stats/DirStat.json"
-_STATISTICS = f"{_COUNTS}{SUFFIX}"
 _COUNTED = re.compile(
     rb'"m_usage_update_time": *([0-9]{1,12}),.*?"m_file_usage": *([0-9]{1,19})[,\s]', re.DOTALL
 )
@@ -101,11 +100,10 @@ def walk(namespace: Path, spaces: Sequence[Path] = (), part: Part = WHOLE) -> It
             continue
         with entries:
             for entry in entries:
-                name = f"{folder}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    if name != _LOST_AND_FOUND:
+                    if (name := f"{folder}/{entry.name}") != _LOST_AND_FOUND:
                         folders.append(name)
-                elif is_in_part and name != _STATISTICS and (file := _read_entry(entry, name, roots)):
+                elif is_in_part and (file := _read_entry(entry, folder, roots)):
                     yield file
     if not os.path.samestat(status_at_start, _status(namespace)):
         raise InputError(f"namespace {namespace} was another folder when its walk began: is it mounted?")
@@ -118,18 +116,21 @@ def _status(namespace: Path) -> os.stat_result:
         raise InputError(f"cannot read namespace {namespace}: {error.strerror}") from error
 
 
-def _read_entry(entry: os.DirEntry[str], name: str, roots: tuple[str, ...]) -> WalkedFile | None:
+def _read_entry(entry: os.DirEntry[str], folder: str, roots: tuple[str, ...]) -> WalkedFile | None:
     """The file whose cinfo `entry` is, or a link that is not followed; None for any other entry."""
-    is_cinfo, path = entry.name.endswith(SUFFIX), entry.path
-    lfn = name.removesuffix(SUFFIX)
+    if not entry.name.endswith(SUFFIX):
+        is_link = entry.is_symlink() and entry.is_dir()
+        name = f"{folder}/{entry.name}"
+        return WalkedFile(name, None, "a link, not followed", name) if is_link else None
+    path, lfn = entry.path, f"{folder}/{entry.name[: -len(SUFFIX)]}"
+    if lfn == _COUNTS:
+        return None
     if entry.is_symlink():
         path = os.path.realpath(path)
-        if not (is_cinfo and roots and path.startswith(roots)):
-            return WalkedFile(lfn, None, "a link, not followed", lfn) if is_cinfo or entry.is_dir() else None
-    elif is_cinfo and not entry.is_file(follow_symlinks=False):
+        if not (roots and path.startswith(roots)):
+            return WalkedFile(lfn, None, "a link, not followed", lfn)
+    elif not entry.is_file(follow_symlinks=False):
         return WalkedFile(lfn, None, "no plain file", lfn)
-    if not is_cinfo:
-        return None
     try:
         file = _read(path, checked_lfn(lfn)) or _lost(entry.path, lfn)
     except PushRejected as error:

@@ -12,9 +12,13 @@ import fcntl
 import getpass
 import json
 import os
+import shutil
 import signal
 import socket
+import stat
+import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +80,26 @@ def _account(process: str) -> int | None:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}").stat().st_uid
     return None
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """A temporary folder; those that killed processes of this account have left are removed first."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError, ConfigError, ConflictError):
+            status = left.lstat()
+            is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if is_ours and time.time() - status.st_mtime > _YOUNG_S:
+                with alone_at(left, "work"):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder, contextlib.ExitStack() as stack:
+        with contextlib.suppress(ConfigError):  # no lock there: nobody can tell, and nobody removes it
+            stack.enter_context(alone_at(Path(folder), "work"))
+        yield Path(folder)
+
+
+_YOUNG_S = 60.0
+"""A folder may not be locked yet for so long."""
 
 
 @contextmanager

@@ -5,7 +5,6 @@ policy decides at each access.
 """
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from features.common.units import duration_label
 from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, LRU, S3FIFO, STEWARD
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import MlflowSettings, Settings
+from jobs.ground.store.locks import scratch_folder
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation, misses_by_activity, slice_rows
 from jobs.loop.evaluate.record import (
@@ -85,10 +85,10 @@ def run(
         )
     on_progress(0, 1, "reading")
     known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
-    with tempfile.TemporaryDirectory(prefix="cachecast-walk-") as scratch:
+    with scratch_folder("cachecast-evaluation-") as scratch:
         setup = replay_setup(settings, request, Tables(f"{scratch}/tables"))
         assert setup.trace.names is not None
-        store = ScoreStore(Path(scratch), setup.trace.names)
+        store = ScoreStore(scratch, setup.trace.names, settings.features.spec)
         days = trial_days(settings, setup, request.from_s)
         notes = _scored(settings, setup, store, champion=known.champion, days=days, on_progress=on_progress)
         compared = replayed(settings, setup, store, known, days, on_progress=on_progress)

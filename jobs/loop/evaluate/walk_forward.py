@@ -2,22 +2,22 @@
 
 A training at T learns, like `cachecast train` at T, from samples of features before T and from labels of what
 was known before T. Its models score the plan boundaries of the following week. Only samples and scores are
-written; the features at boundaries are scored as they are computed. They are kept on disk.
+written; the features at boundaries are scored as they are computed. A file is scored anew when its features
+have changed (`features.stream.region`), so that most scores stay; what changes is kept on disk.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import Float32Array
+from features.common.arrays import Float32Array, IntArray
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
@@ -34,7 +34,7 @@ from models.parallel import run_bounded
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
 from prefetch.plan.hindsight import LOOKS
-from prefetch.plan.scores import NEVER_S, Scores
+from prefetch.plan.scores import NEVER_S, UNKNOWN, Scores
 from prefetch.plan.value import best_rate
 
 WEEK_S = 7 * DAY_S
@@ -126,7 +126,12 @@ def score(
         serving |= dict.fromkeys(week.boundaries_s, models)
     on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} decision times")
     moments = sorted(serving)
-    rows = store.numbered(feature_job.streamed(walk.data, moments))
+    before_s = [
+        earlier if earlier is not None and serving[earlier] is serving[at] else None
+        for earlier, at in zip([None, *moments], moments, strict=False)
+    ]
+    store.whole.update(at for at, earlier in zip(moments, before_s, strict=True) if earlier is None)
+    rows = store.numbered(feature_job.streamed(walk.data, moments, before_s))
     run_bounded(lambda at: store.score(at[1], serving[at[0]], at[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
@@ -173,19 +178,63 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
     }
 
 
-ROWS, RATE = "rows", "rate"
+ROWS = "rows"
+
+
+class _Standing:
+    """The scores by one scorer of all files, as of the last decision time taken."""
+
+    scores: Scores
+
+    def __init__(self, name: str, as_of_s: int, horizons_s: tuple[int, ...], n_files: int) -> None:
+        self.name, self.as_of_s, self.horizons_s = name, as_of_s, horizons_s
+        self._size_bytes, self._until_s = np.zeros((2, n_files), np.int64)
+        self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN)
+        self._probability = np.zeros((len(horizons_s), n_files), np.float32)
+        self._rate = np.zeros(n_files)
+
+    def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
+        """Take what was scored at `as_of_s`, and leave out the files that are no candidates any more.
+
+        `scored`: the chances of each horizon, rising, and then the rates.
+        """
+        self.as_of_s = as_of_s
+        item, size_bytes, last_read_s, until_s = rows
+        self._size_bytes[item], self._until_s[item], self._place[item] = size_bytes, until_s, item
+        self._last_read_s[item], self._rate[item] = last_read_s, scored[-1]
+        gone = np.flatnonzero((self._place != UNKNOWN) & (self._until_s < as_of_s))
+        for mine, chance in zip(self._probability, scored[:-1], strict=True):
+            mine[item] = chance
+            mine[gone] = 0
+        self._size_bytes[gone], self._rate[gone] = 0, 0
+        self._last_read_s[gone], self._place[gone] = NEVER_S, UNKNOWN
+        self.scores = Scores(
+            as_of_s,
+            np.arange(self._place.size),
+            self._size_bytes,
+            self.horizons_s,
+            self._probability,
+            self._last_read_s,
+            rate=self._rate,
+            place=self._place,
+            rises=True,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreStore:
-    """Scores under `folder`, of files numbered by their index in `dids`.
+    """Scores under `folder`, of files numbered by their index in `dids`, which are candidates by `spec`.
 
-    `horizons_s`: of the scorers at the decision times that were scored.
+    `whole`: decision times at which all candidates are scored; at others those whose features have changed
+    since the one before. `horizons_s`: of the scorers at the decision times that were scored.
     """
 
     folder: Path
     dids: pa.Array
+    spec: FeatureSpec
+    whole: set[int] = dataclasses.field(default_factory=set)
     horizons_s: dict[tuple[str, int], tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    _of_thread: threading.local = dataclasses.field(default_factory=threading.local)
 
     def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of each table of features whose file has a number, `item`, and a size."""
@@ -203,32 +252,47 @@ class ScoreStore:
         """Write the scores of `numbered` features at one as_of by each of `models`, by name."""
         ids = rows["item"].to_numpy().astype(np.int64)
         size = rows["size_bytes"].to_numpy().astype(np.int64)
-        recency_s = pc.round(rows["recency_s"]).cast(pa.int64())
+        recency_s, of_dataset_s = (
+            pc.round(rows[name]).cast(pa.int64()) for name in ("recency_s", "dataset_recency_s")
+        )
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
-        np.save(self._path(ROWS, as_of_s), np.array([ids, size, last_read_s]))
+        ends_s = pc.subtract(as_of_s + self.spec.active_dataset_s, of_dataset_s).fill_null(NEVER_S).to_numpy()
+        until_s = np.maximum(last_read_s + self.spec.candidate_s, ends_s)
+        np.save(self._path(ROWS, as_of_s), np.array([ids, size, last_read_s, until_s]))
         for name, probability in _probabilities(rows, models).items():
             horizons_s = tuple(model.horizon_s for model, _ in models[name].fitted)
-            np.save(self._path(name, as_of_s), probability)
-            np.save(self._path(f"{name}-{RATE}", as_of_s), best_rate(probability, horizons_s))
+            raised = np.maximum.accumulate(probability, axis=0)
+            rate = best_rate(raised, horizons_s).astype(np.float32)
+            np.save(self._path(name, as_of_s), np.vstack([raised, rate]))
             self.horizons_s[name, as_of_s] = horizons_s
 
     def at(self, name: str, as_of_s: int) -> Scores:
-        """The scores by the scorer `name` at a decision time. Raises StaleInputError if there are none."""
+        """The scores by the scorer `name` at a decision time, after all have been made.
+
+        The arrays are those of the thread, which changes them when it asks for a later decision time. Raises
+        StaleInputError if there are none.
+        """
         horizons_s = self.horizons_s.get((name, as_of_s))
         if horizons_s is None:
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
-        item, size_bytes, last_read_s = self._read(ROWS, as_of_s)
-        probability, rate = self._read(name, as_of_s), self._read(f"{name}-{RATE}", as_of_s)
-        return Scores(as_of_s, item, size_bytes, horizons_s, probability, last_read_s, rate=rate)
+        first_s = max(at for at in self.whole if at <= as_of_s)
+        mine: list[_Standing] = getattr(self._of_thread, "standing", [])
+        mine = [standing for standing in mine if standing.name == name]
+        earlier = [standing for standing in mine if first_s <= standing.as_of_s <= as_of_s]
+        standing = max(earlier, key=lambda standing: standing.as_of_s, default=None)
+        if standing is None:
+            standing = _Standing(name, first_s - 1, horizons_s, len(self.dids))
+        since_s = standing.as_of_s + 1
+        for at in sorted(at for of, at in self.horizons_s if of == name and since_s <= at <= as_of_s):
+            standing.take(at, *(np.load(self._path(part, at)) for part in (ROWS, name)))
+        # A plan also looks at what was predicted one horizon ago, two, and so on: each goes on in its own.
+        others = [other for other in mine if other is not standing]
+        self._of_thread.standing = [*others[-LOOKS:], standing]
+        return standing.scores
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
-        """A reader of the latest scores by one scorer, made every `every_s`; the last ones stay in memory."""
-        scores_at = functools.lru_cache(maxsize=1 + LOOKS)(functools.partial(self.at, name))
-        return lambda as_of_s: scores_at(as_of_s - as_of_s % every_s)
-
-    def _read(self, name: str, as_of_s: int) -> Any:
-        """An array as `score` wrote it; only what is asked of it is read."""
-        return np.asarray(np.load(self._path(name, as_of_s), mmap_mode="r"))
+        """A reader of the latest scores by one scorer, made every `every_s`."""
+        return lambda as_of_s: self.at(name, as_of_s - as_of_s % every_s)
 
     def _path(self, name: str, as_of_s: int) -> Path:
         return self.folder / f"{name}-{as_of_s}.npy"

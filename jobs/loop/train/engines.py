@@ -84,7 +84,8 @@ class StateSource:
 class FeatureWork:
     """Features at `as_ofs` (sorted), from accesses of `days`.
 
-    `source`: what the state at the only as_of is made from; None: no state is read or written.
+    `source`: what the state at the only as_of is made from; None: no state is read or written. `before_s`:
+    an earlier time per as_of, so that only rows that changed since are made (`Region.features`); empty: all.
     """
 
     spec: FeatureSpec
@@ -94,6 +95,12 @@ class FeatureWork:
     accesses: Snapshot
     days: Mapping[Key, Partition]
     source: StateSource | None
+    before_s: Sequence[int | None] = ()
+
+    @property
+    def moments(self) -> Iterator[tuple[int, int | None]]:
+        """Each as_of, with the time since which its rows have changed; None: all rows."""
+        return zip(self.as_ofs, self.before_s or [None] * len(self.as_ofs), strict=True)
 
     @property
     def keys(self) -> list[MomentKey]:

@@ -49,9 +49,14 @@ def compute(data: RegionData, as_ofs: Sequence[int]) -> Snapshot:
     return done
 
 
-def streamed(data: RegionData, as_ofs: Sequence[int]) -> Iterator[pa.Table]:
-    """Features at each of `as_ofs`, ascending, as `compute` makes them, but not written to the table."""
-    work = _feature_work(data, as_ofs)
+def streamed(
+    data: RegionData, as_ofs: Sequence[int], before_s: Sequence[int | None] = ()
+) -> Iterator[pa.Table]:
+    """Features at each of `as_ofs`, ascending, as `compute` makes them, but not written to the table.
+
+    `before_s`: of `FeatureWork`.
+    """
+    work = dataclasses.replace(_feature_work(data, as_ofs), before_s=before_s)
     return data.engine(work.days).features(data.tables, work)
 
 

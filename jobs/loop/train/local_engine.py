@@ -1,5 +1,6 @@
 """Features and labels in this process: what fits into memory needs no Spark."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ class LocalEngine:
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {table: tables.head(table) for table in work.state_windows}
         region, features = _region(tables, work), work.spec.features_table
-        rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
+        rows = ((MomentKey.at(at, work.region), region.features(at, before)) for at, before in work.moments)
         done = tables.commit(features, _staged(tables, features, rows), cover=work.keys, base=base)
         for table, window in work.state_windows.items():
             key, older = work.keys[-1], work.older(table)
@@ -43,7 +44,7 @@ class LocalEngine:
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
-        return map(_region(tables, work).features, work.as_ofs)
+        return itertools.starmap(_region(tables, work).features, work.moments)
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         rows = coded_reads(work.accesses, work.days, labels.COLUMNS, work.demand_sources)

@@ -209,7 +209,7 @@ class FeatureParts:
         """Write the features of a part, and its state."""
         work = self.work
         region = Region(*self._known(pieces), work.spec)
-        rows = ((MomentKey.at(at, work.region), region.features(at)) for at in work.as_ofs)
+        rows = ((MomentKey.at(at, work.region), region.features(at, before)) for at, before in work.moments)
         yield from self.features.written(rows)
         for table, window in work.state_windows.items():
             state = region.stored(work.as_ofs[-1], window)

@@ -15,7 +15,7 @@ from worlds import Worlds, random_worlds, tables_of
 
 from features.stream import events
 from features.stream.facts import CATALOGUE, Stored
-from features.stream.region import Region
+from features.stream.region import AGEING, Region
 
 SEEDS = st.integers(0, 10**6)
 TIMES = (0, 1, 5, 6, 11, 15, 16, 24, 40)
@@ -121,6 +121,38 @@ def test_a_sample_holds_some_candidates_as_they_are() -> None:
         assert sampled == {did: every[did] for did in sampled}
         n_all, n_sampled = n_all + len(every), n_sampled + len(sampled)
     assert n_sampled == pytest.approx(0.3 * n_all, rel=0.2)
+
+
+@cases(5, thorough=300)
+@given(seed=SEEDS, times=st.sets(st.integers(0, 60), min_size=2, max_size=12))
+def test_rows_that_are_left_out_have_become_older_by_an_eighth_at_most(seed: int, times: set[int]) -> None:
+    worlds = random_worlds(seed, n_worlds=4, history_cycles=100)
+    spec, moments = worlds.spec, instants(worlds, tuple(sorted(times)))
+    whole, sparing = region_of(worlds), region_of(worlds)
+    standing: dict[str, dict[str, Any]] = {}
+    made_s: dict[str, int] = {}
+    for before_s, as_of_s in zip([None, *moments], moments, strict=False):
+        changed, every = rows_of(sparing.features(as_of_s, before_s)), rows_of(whole.features(as_of_s))
+        assert {did: row for did, row in every.items() if did in changed} == changed
+        standing, made_s = standing | changed, made_s | dict.fromkeys(changed, as_of_s)
+        assert every.keys() <= standing.keys()
+        for did in every.keys() - changed.keys():
+            now, then, later_s = every[did], standing[did], as_of_s - made_s[did]
+            for name in ("n_reads", "dataset_n_passes", "tier", "dataset", "gap_0_s", "position"):
+                assert now[name] == then[name], (did, name)
+            assert now["dataset_recency_s"] == then["dataset_recency_s"] + later_s
+            assert later_s <= now["dataset_recency_s"] * AGEING
+        alive = {
+            did
+            for did, row in standing.items()
+            if as_of_s
+            <= made_s[did]
+            + max(
+                spec.active_dataset_s - row["dataset_recency_s"],
+                -np.inf if row["recency_s"] is None else spec.candidate_s - row["recency_s"],
+            )
+        }
+        assert alive == every.keys()
 
 
 @pytest.mark.parametrize("has_reads", [True, False])

@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from models.learning.baselines import Recency
 from models.learning.calibration import IDENTITY
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
+from prefetch.plan.scores import UNKNOWN, places
 from prefetch.plan.value import hit_rate
 
 START_S = 1_772_323_200  # 2026-03-01
@@ -138,7 +140,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     tables = Tables(str(folder / "tables"))
     copy_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
-    store = ScoreStore(folder, dids)
+    store = ScoreStore(folder, dids, conf.features.spec)
     walk = Walk(RegionData(LOCAL, tables, conf.features.spec, "r"), conf.training, len(dids))
     walked = weeks(
         first_s=START_S,
@@ -204,14 +206,15 @@ def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_no
 def by_item(store: ScoreStore, scorer: str, at: int) -> np.ndarray:
     """Item, size and chances by horizon, in the order of items."""
     scores = store.at(scorer, at)
-    return np.vstack([scores.item, scores.size_bytes, scores.probability])[:, np.argsort(scores.item)]
+    item = np.flatnonzero(places(scores, len(store.dids)) != UNKNOWN)
+    return np.vstack([item, scores.size_bytes[item], scores.probability[:, item]])
 
 
 @pytest.mark.parametrize("is_coded", [True, False])
 def test_rows_are_numbered_whatever_their_order_and_encoding_and_strangers_are_left_out(
     is_coded: bool, tmp_path: Path
 ) -> None:
-    store = ScoreStore(tmp_path, pa.array(["a:1", "a:2", "a:3"]))
+    store = ScoreStore(tmp_path, pa.array(["a:1", "a:2", "a:3"]), FeatureSpec(3600, (3600,), 7200, 3600))
 
     def features(*rows: tuple[str, float | None]) -> pa.Table:
         dids = pa.array([did for did, _ in rows], pa.string())
@@ -228,7 +231,8 @@ def test_rows_are_numbered_whatever_their_order_and_encoding_and_strangers_are_l
 def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_scored_is_an_error(
     tmp_path: Path,
 ) -> None:
-    store, spec = ScoreStore(tmp_path, pa.array(["a:1"])), FeatureSpec(3600, (3600, 7200), 7200, 3600)
+    spec = FeatureSpec(3600, (3600, 7200), 7200, 3600)
+    store = ScoreStore(tmp_path, pa.array(["a:1"]), spec, {FROM_S})
     past = RegionModels(Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}), (), "1")
     horizons = [
         HorizonModel(h, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0))
@@ -236,13 +240,53 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     ]
     models = dataclasses.replace(past, fitted=tuple((model, Recency()) for model in horizons))
     none = pa.array([], pa.float32())
-    rows = pa.table({"item": none.cast(pa.int32()), "size_bytes": none, "recency_s": none})
+    sizes = {"item": none.cast(pa.int32()), "size_bytes": none}
+    rows = pa.table(sizes | {"recency_s": none, "dataset_recency_s": none})
     store.score(rows, {"recency": models}, FROM_S)
     scores = store.at("recency", FROM_S)
     assert scores.horizons_s == (3600, 7200)
-    assert scores.item.size == scores.longest.size == hit_rate(scores).size == 0
+    assert by_item(store, "recency", FROM_S).shape == (4, 0)
+    assert not scores.longest.any()
+    assert not hit_rate(scores).any()
     with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
         store.at("recency", FROM_S + 3600)
+
+
+def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: Path) -> None:
+    hour, spec = 3600, FeatureSpec(3600, (3600,), 7200, 3600)
+    store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
+    models = RegionModels(
+        Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}),
+        ((HorizonModel(3600, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0)), Recency()),),
+        "1",
+    )
+
+    def scored(after: int, *rows: tuple[int, float, float | None, float]) -> None:
+        names = ("item", "size_bytes", "recency_s", "dataset_recency_s")
+        columns = dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True))
+        columns["item"] = columns["item"].cast(pa.int32())
+        store.score(pa.table(columns), {"x": models}, FROM_S + after * hour)
+
+    scored(0, (0, 10.0, 0.0, 0.0), (1, 11.0, 1800.0, 60.0), (2, 12.0, None, 1800.0))
+    scored(1, (0, 20.0, 100.0, 100.0), (3, 13.0, 0.0, 0.0))
+    scored(2, (3, 14.0, 60.0, 60.0))
+    scored(3, (2, 15.0, 60.0, 60.0))
+    at_each = [[0, 1, 2], [0, 1, 3], [0, 3], [2]]
+    sizes = [[10, 11, 12], [20, 11, 13], [20, 14], [15]]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 3], [1, 3, 1]):
+        for after in order:
+            scores = store.at("x", FROM_S + after * hour)
+            assert by_item(store, "x", FROM_S + after * hour)[:2].tolist() == [at_each[after], sizes[after]]
+            read = [file for file in at_each[after] if (after, file) != (0, 2)]
+            assert np.flatnonzero(scores.was_read).tolist() == read
+            assert (hit_rate(scores)[read] > 0).all()
+            assert not np.delete(hit_rate(scores), at_each[after]).any()
+            assert np.delete(scores.size_bytes, at_each[after]).sum() == 0
+    reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
+    assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda k: by_item(store, "x", FROM_S + k % 4 * hour)[0].tolist(), range(200))
+    assert list(found) == [at_each[k % 4] for k in range(200)]
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
