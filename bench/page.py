@@ -149,7 +149,7 @@ BENCHES = (
     Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay_speed.py --exact"),
     Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
     Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
-    Bench("xcache-purge-newer", "Replay: purges beside XRootD 6.2.1", "xcache_purge.py --xrootd 6.2.1"),
+    Bench("xcache-newer", "Replay: purges beside XRootD 6.2.1", "xcache_purge.py --xrootd 6.2.1"),
     Bench("workload", "Workload: published and produced figures", "calibrate.py"),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
     Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
