@@ -152,9 +152,8 @@ class KnownWork:
     def starting_within(self, horizon_s: int) -> KnownWork:
         """The files whose jobs are expected to start within it."""
         near = self.wait_s <= horizon_s
-        columns = (self.item[near], self.size_bytes[near], self.n_jobs[near], self.wait_s[near])
-        certainty = None if self.certainty is None else self.certainty[near]
-        return KnownWork(*columns, certainty, None if self.late_s is None else self.late_s[near])
+        columns = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return KnownWork(*(None if column is None else column[near] for column in columns))
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
@@ -189,12 +188,5 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
 def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
     """Scores of the files of `work` alone: each is certain to be read within `horizon_s`."""
     n = work.item.size
-    return Scores(
-        as_of_s,
-        work.item,
-        work.size_bytes,
-        (horizon_s,),
-        np.ones((1, n)),
-        np.full(n, NEVER_S),
-        work.n_jobs,
-    )
+    chance, never = np.ones((1, n)), np.full(n, NEVER_S)
+    return Scores(as_of_s, work.item, work.size_bytes, (horizon_s,), chance, never, work.n_jobs)
