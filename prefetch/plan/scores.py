@@ -152,8 +152,9 @@ class KnownWork:
     def starting_within(self, horizon_s: int) -> KnownWork:
         """The files whose jobs are expected to start within it."""
         near = self.wait_s <= horizon_s
-        columns = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return KnownWork(*(None if column is None else column[near] for column in columns))
+        columns = (self.item[near], self.size_bytes[near], self.n_jobs[near], self.wait_s[near])
+        certainty = None if self.certainty is None else self.certainty[near]
+        return KnownWork(*columns, certainty, None if self.late_s is None else self.late_s[near])
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:
