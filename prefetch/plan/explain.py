@@ -140,11 +140,7 @@ def _predictions(judged: Judgement, item: int) -> dict[str, float]:
 
 
 def _limits(judged: Judgement) -> dict[str, str]:
-    lists = {
-        Action.PIN: judged.pinned,
-        Action.PREFETCH: judged.fetched,
-        Action.EVICT: judged.evicted,
-    }
+    lists = {Action.PIN: judged.pinned, Action.PREFETCH: judged.fetched, Action.EVICT: judged.evicted}
     bounds: dict[str, str] = {
         name.value: f"{format_bytes(planned.limit.n_bytes)}: {planned.limit.what}"
         for name, planned in lists.items()
@@ -179,5 +175,8 @@ def _left_out(judged: Judgement, valued: ScoredFiles, at: IntArray, item: int) -
             f"make what room is needed ({judged.pinned.bound_by})"
         )
     if valued.likely[place] < limits.min_prefetch_probability:
-        return f"{valued.likely[place]:.0%} chance is below min_prefetch_probability"
+        stated = case.scores.within(judged.horizon)[places(case.scores, files.n)[item]]
+        came_true = f", as fewer came true of those predicted {stated:.0%} before"
+        lowered = came_true if stated >= limits.min_prefetch_probability else ""
+        return f"{valued.likely[place]:.0%} chance is below min_prefetch_probability{lowered}"
     return f"others are worth more per byte, or what it would drive out is ({judged.fetched.bound_by})"

@@ -7,13 +7,16 @@ of each file.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 
 import numpy as np
 
 from features.common.arrays import FloatArray
-from features.common.errors import StaleInputError
+from features.common.errors import ServiceError, StaleInputError
 from prefetch.plan.scores import KEPT, UNKNOWN, Scores, places
+
+_log = logging.getLogger(__name__)
 
 LOOKS = 3
 """So many earlier predictions are looked at, each a horizon before the next."""
@@ -38,6 +41,9 @@ def proved(scores_at: Callable[[int], Scores], scores: Scores, horizon: int, n_f
             earlier = scores_at(later.as_of_s - length_s)
         except StaleInputError:
             break
+        except ServiceError as error:  # a plan needs today's predictions only
+            _log.warning("no chance is corrected by what came of predictions before: %s", error)
+            break
         if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
             break
         sums += _came_of(earlier, later, length_s, n_files)
@@ -59,8 +65,10 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
     chance = earlier.within(earlier.horizons_s.index(length_s))
     counts = (earlier.queued == 0) & (chance > 0)
     chance = np.minimum(chance[counts], 1 - 1e-9)
-    # Predictions are made at certain times only: until the next ones, reads go on as before.
-    until = -np.expm1((later.as_of_s - earlier.as_of_s) / length_s * np.log1p(-chance))
+    # Reads go on as before until the next predictions, which are made at certain times only. Those after the
+    # last known one may be reported late, or a site rests: they were no promise in vain.
+    known_s = later.last_read_s[later.last_read_s <= later.as_of_s].max(initial=earlier.as_of_s)
+    until = -np.expm1((known_s - earlier.as_of_s) / length_s * np.log1p(-chance))
     columns = (chance, until, was_read[counts], np.ones(chance.size))
     classes = np.searchsorted(EDGES, chance)
     return np.array([np.bincount(classes, column, EDGES.size + 1) for column in columns])

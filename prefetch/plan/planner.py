@@ -43,11 +43,8 @@ class Judgement:
 
     @functools.cached_property
     def plan(self) -> Plan:
-        bound = {
-            Action.EVICT: self.evicted.limit.what,
-            Action.PIN: self.pinned.bound_by,
-            Action.PREFETCH: self.fetched.bound_by,
-        }
+        bound = {Action.EVICT: self.evicted.limit.what, Action.PIN: self.pinned.bound_by}
+        bound[Action.PREFETCH] = self.fetched.bound_by
         return joined(lists.rows(self.case, self.pinned, self.evicted, self.fetched), bound)
 
 

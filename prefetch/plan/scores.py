@@ -195,12 +195,5 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
 def certain(work: KnownWork, *, as_of_s: int, horizon_s: int) -> Scores:
     """Scores of the files of `work` alone: each is certain to be read within `horizon_s`."""
     n = work.item.size
-    return Scores(
-        as_of_s,
-        work.item,
-        work.size_bytes,
-        (horizon_s,),
-        np.ones((1, n)),
-        np.full(n, NEVER_S),
-        work.n_jobs,
-    )
+    chance, never = np.ones((1, n)), np.full(n, NEVER_S)
+    return Scores(as_of_s, work.item, work.size_bytes, (horizon_s,), chance, never, work.n_jobs)

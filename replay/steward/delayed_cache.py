@@ -19,8 +19,8 @@ NO_DELAY = Delays()
 XCACHE = Delays(seen_s=60, look_s=60, headroom=0.06, effect_s=5, open_s=600, fetch_s=60)
 """Beside an XCache: a look per minute, reads reported within a minute, files open for ten minutes.
 
-A live steward evicts to below the high watermark, 0.95 by default, less what arrives between two looks. With
-less room the cache's own purge takes all that has to go, and the order decides nothing.
+A live steward evicts to below the high watermark, 0.95 by default, by what arrives between two looks: 5.25 to
+10 % of the capacity stay free. With less room the cache's own purge takes what goes, and the order little.
 """
 
 
@@ -74,15 +74,8 @@ class DelayedCache:
         """Replay, where each access reads the first `needed` bytes of its file; `queued`: what queues say."""
         trace, context, sums = self._trace, self._context, self._cache.sums
         n = trace.n_accesses
-        reads = Reads(
-            trace.time_s,
-            trace.item,
-            context.reader,
-            needed,
-            queued,
-            np.zeros(1, np.int64),
-            *(np.zeros(n, np.int64) for _ in range(3)),
-        )
+        answers = (np.zeros(k, np.int64) for k in (1, n, n, n))
+        reads = Reads(trace.time_s, trace.item, context.reader, needed, queued, *answers)
         reads.refetched[:] = ABSENT
         while (why := kernel.serve(self._cache, self._order, reads, self._learnt.begins_s)) != DONE:
             asked = int(sums[kernel.ASKED])

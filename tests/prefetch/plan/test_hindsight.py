@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_files import plain_files
 
-from features.common.errors import StaleInputError
+from features.common.errors import ServiceError, StaleInputError
 from features.common.times import DAY_S, HOUR_S
 from prefetch.actions import Action
+from prefetch.plan.explain import explain
 from prefetch.plan.hindsight import LOOKS, proved
 from prefetch.plan.items import PlanLimits
 from prefetch.plan.planner import ValuePlanner
@@ -24,7 +25,7 @@ LIMITS = PlanLimits(HOUR_S, prefetch_share=1.0, min_prefetch_probability=0.6)
 
 
 def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Scores]:
-    """Predictions each `H`: of the `N` files, `read_share` are read in each `H`."""
+    """Predictions each `H`: of `N` files, `read_share` are read in each, the last one at its end."""
     rng, last = np.random.default_rng(seed), np.full(N, NEVER_S)
     chance = np.broadcast_to(np.asarray(stated, np.float64), (1, N))
     made = {}
@@ -32,6 +33,7 @@ def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Sc
         at_s = NOW_S - k * H
         made[at_s] = Scores(at_s, np.arange(N), np.full(N, 10), (H,), chance, last.copy())
         last[rng.random(N) < read_share] = at_s + 1
+        last[-1] = at_s + H - 1
     return made
 
 
@@ -75,8 +77,37 @@ def test_each_class_is_corrected_by_its_own_files() -> None:
 
 
 def test_few_files_change_little() -> None:
-    made = {at_s: _first(of, 2) for at_s, of in past(0.0).items()}
-    assert within(made)[0] == pytest.approx(0.8 * 3 / (3 + LOOKS * 2 * 0.8))
+    made = {at_s: _some(of, [0, N - 1]) for at_s, of in past(0.0).items()}
+    assert within(made)[0] == pytest.approx(0.8 * (LOOKS + 3) / (LOOKS * 2 * 0.8 + 3), abs=1e-3)
+
+
+def test_reads_that_are_reported_late_or_not_at_all_are_no_promises_in_vain() -> None:
+    """All records are pulled days late, a site rests, or old predictions say nothing of last reads."""
+    for last_s in (NEVER_S, NOW_S - LOOKS * H - 1):
+        made = {at_s: dataclasses.replace(of, last_read_s=np.full(N, last_s)) for at_s, of in past(0).items()}
+        assert (within(made) == 0.8).all()
+
+
+def test_half_of_the_reads_of_a_horizon_are_no_less_than_half_of_them() -> None:
+    """Of the last horizon the records of the first half are known: by then half of the reads are expected."""
+    made = past(1 - 0.5**0.5, 0.5)
+    before, now = made[NOW_S - H], made[NOW_S]
+    last = now.last_read_s.copy()
+    last[-1] = before.as_of_s + H // 2
+    chances = within({NOW_S - H: before, NOW_S: dataclasses.replace(now, last_read_s=last)})
+    assert chances[0] == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_plan_goes_without_predictions_before_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    made = past(0.0)
+
+    def scores_at(at_s: int) -> Scores:
+        if at_s < NOW_S:
+            raise ServiceError("part-0.parquet is damaged: restore it")
+        return made[at_s]
+
+    assert (proved(scores_at, made[NOW_S], 0, N) == 0.8).all()
+    assert "part-0.parquet is damaged: restore it" in caplog.text
 
 
 def test_only_predictions_a_horizon_before_the_next_ones_count() -> None:
@@ -134,6 +165,8 @@ def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
         made = past(read_share)
         planner = ValuePlanner(made.__getitem__, LIMITS, plain_files(N), H)
         fetched = planner.judge(state, min_probability=0.6).plan
+        because = explain(planner.judge(state), 1).because
+        assert ("fewer came true of those predicted 80% before" in because) != is_fetched
         assert bool(fetched.of(Action.PREFETCH).size) == is_fetched
         assert fetched.probability == pytest.approx(read_share, abs=0.02)
         always = dict.fromkeys((NOW_S - H, NOW_S), made[NOW_S])
@@ -141,12 +174,12 @@ def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
         assert alone.of(Action.PREFETCH).size and (alone.probability == 0.8).all()
 
 
-def _first(scores: Scores, n: int) -> Scores:
+def _some(scores: Scores, at: list[int]) -> Scores:
     return Scores(
         scores.as_of_s,
-        scores.item[:n],
-        scores.size_bytes[:n],
+        scores.item[at],
+        scores.size_bytes[at],
         scores.horizons_s,
-        scores.probability[:, :n],
-        scores.last_read_s[:n],
+        scores.probability[:, at],
+        scores.last_read_s[at],
     )

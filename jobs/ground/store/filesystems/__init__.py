@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from features.common.errors import ConfigError
@@ -84,6 +85,10 @@ def read_parquet(path: str, columns: Sequence[str], schema: pa.Schema, *, filesy
         rows = file.read([name for name in columns if name in there])
         if rows.num_columns and rows.num_rows != file.metadata.num_rows:  # a header of a page says so
             raise OSError(f"it has {rows.num_rows} of {file.metadata.num_rows} rows")
+    for piece in (piece for column in rows.columns for piece in column.chunks):
+        codes = piece.indices.drop_null() if isinstance(piece, pa.DictionaryArray) else ()
+        if len(codes) and pc.max(codes).as_py() >= len(piece.dictionary):  # Arrow's codes mean others then
+            raise OSError("one of its dictionaries lists a text twice")
     lacking = {name: schema.field(name).type for name in columns if name not in rows.column_names}
     for name, kind in lacking.items():
         rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))

@@ -534,3 +534,14 @@ def test_a_column_that_a_file_lacks_is_null_when_read_as_codes(tmp_path: Path) -
     schema = arrow_schema(FILES, ["did", "dataset"])
     rows = read_parquet(str(tmp_path / "old.parquet"), ["dataset", "did"], schema)
     assert rows.to_pydict() == {"dataset": [None, None], "did": ["a", "b"]}
+
+
+def test_codes_of_a_dictionary_that_lists_a_text_twice_are_refused(tmp_path: Path) -> None:
+    """Arrow merges equal texts, but not their codes: other texts would be read in their place."""
+    path = tmp_path / "twice.parquet"
+    texts = {"did": ["s:aaaaaaaa", "s:bbbbbbbb", None, "s:cccccccc"]}
+    pq.write_table(pa.table(texts), path, compression="none", write_statistics=False)
+    path.write_bytes(path.read_bytes().replace(b"s:bbbbbbbb", b"s:aaaaaaaa"))
+    assert read_parquet(str(path), ["did"], arrow_schema(FILES))["did"].to_pylist()[3] == "s:cccccccc"
+    with pytest.raises(OSError, match="lists a text twice"):
+        read_parquet(str(path), ["did"], arrow_schema(FILES, ["did"]))
