@@ -96,9 +96,11 @@ def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
     item = pc.index_in(rows["did"], value_set=dids)
     usable = pc.and_(pc.is_valid(item), pc.is_valid(rows["size_bytes"]))
     rows = rows.append_column("item", item).filter(usable)
-    ids = rows["item"].to_numpy().astype(np.int64)
-    items, entry = np.unique(ids, return_inverse=True)
-    horizons, row = np.unique(rows["horizon_s"].to_numpy(), return_inverse=True)
+    ids, is_there = rows["item"].to_numpy(), np.zeros(len(dids), np.bool_)
+    is_there[ids] = True
+    items, entry = np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[ids]
+    horizons = np.sort(pc.unique(rows["horizon_s"]).to_numpy())
+    row = np.searchsorted(horizons, rows["horizon_s"].to_numpy())
     probability = np.zeros((horizons.size, items.size))
     probability[row, entry] = rows["probability"].to_numpy()
     size, last_read_s = np.zeros(items.size, np.int64), np.zeros(items.size, np.int64)
