@@ -240,11 +240,12 @@ def sync(
     settings: Settings,
     cache: _WithRse,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show how much would be told, and tell nothing")
+        bool, typer.Option("--dry-run", help="show how much would be reported, and report nothing")
     ] = False,
     wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
     recheck: Annotated[
-        bool, typer.Option(help="ask Rucio for everything told before, and tell again what it has lost")
+        bool,
+        typer.Option(help="ask Rucio for all that was reported before, and report again what it has lost"),
     ] = False,
     force: Force = False,
 ) -> None:

@@ -22,7 +22,7 @@ _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 10.0
 _COMPLAINT = re.compile(r"error|unable|cannot|invalid|in use", re.IGNORECASE)
 _N_COMPLAINTS, _COMPLAINT_CHARS = 5, 500
-# Else a cache tries an origin that is away for two minutes, and then half an hour does not try it again.
+# Else a cache tries an unavailable origin for two minutes, and then not again for half an hour.
 _CLIENT_SETTINGS = {
     "XRD_CONNECTIONWINDOW": "5",
     "XRD_CONNECTIONRETRY": "1",

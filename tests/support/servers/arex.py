@@ -74,8 +74,8 @@ class Arex:
 
     def has_begun(self, job: str) -> bool:
         """Whether a job is past the state in which hooks are called."""
-        told = self.control / f"job.{job}.errors"
-        return told.exists() and "ACCEPTED -> PREPARING" in told.read_text(errors="replace")
+        transitions = self.control / f"job.{job}.errors"
+        return transitions.exists() and "ACCEPTED -> PREPARING" in transitions.read_text(errors="replace")
 
 
 @contextlib.contextmanager

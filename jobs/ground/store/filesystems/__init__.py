@@ -146,7 +146,7 @@ class Store(Protocol):
         """Make the folder `name`, so that files can be written into it."""
 
     def check_writable(self) -> None:
-        """Raise ServiceError if this user surely cannot write here, as far as is known without a server."""
+        """Raise ServiceError if this user cannot write here, as far as is known without a server."""
 
     def remove(self, name: str) -> None:
         """Delete a file, or a folder with its content, if it exists."""

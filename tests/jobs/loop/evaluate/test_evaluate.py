@@ -285,8 +285,8 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: 
     reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
     assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda k: by_item(store, "x", FROM_S + k % 4 * hour)[0].tolist(), range(200))
-    assert list(found) == [at_each[k % 4] for k in range(200)]
+        read_items = pool.map(lambda k: by_item(store, "x", FROM_S + k % 4 * hour)[0].tolist(), range(200))
+    assert list(read_items) == [at_each[k % 4] for k in range(200)]
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
