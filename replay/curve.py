@@ -1,8 +1,9 @@
 """The hit ratios of LRU at every capacity, from one pass over the trace.
 
 An access is a hit in every cache that can hold its file and all files read since the file's last access.
-Their bytes are the byte-weighted stack distance (Mattson et al., 1970), here computed with a tree of sums
-over the order of last accesses. Sixteen entries of a node lie side by side: fewer waits for memory.
+Their bytes are the byte-weighted stack distance (Mattson et al., 1970): all bytes read since, less those of
+rereads of what was read since. Accesses are distributed by when their file was read before, digit by digit,
+which finds these rereads and goes through memory in order.
 """
 
 import dataclasses
@@ -11,52 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import IntArray, short_repr
+from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.jit import bare
 from features.common.units import as_bytes
-from replay.kernels.accesses import AHEAD, fetch
-from replay.trace import ItemArray, Trace, window
+from replay.trace import IndexArray, ItemArray, Trace, window
 
-FAN, FAN_BITS = 16, 4
-"""Entries that one entry of the level above sums up."""
-
-
-class Sums(NamedTuple):
-    """Sums of amounts by slot. `level`: int64[l], where each level begins in `sums`: first the slots."""
-
-    sums: IntArray
-    level: IntArray
-
-
-def no_sums(slots: int) -> Sums:
-    """Sums of so many slots, all 0."""
-    sizes = [-(-max(1, slots) // FAN) * FAN]
-    while sizes[-1] > FAN:
-        sizes.append(-(-sizes[-1] // FAN**2) * FAN)
-    return Sums(np.zeros(sum(sizes), np.int64), np.cumsum([0, *sizes[:-1]]))
-
-
-@bare
-def move(of: Sums, source: int, target: int, amount: int) -> None:
-    """Take `amount` from slot `source`, -1: from none, and add it at `target`."""
-    for level in of.level:
-        if source >= 0:
-            of.sums[level + source] -= amount
-        of.sums[level + target] += amount
-        source, target = source >> FAN_BITS, target >> FAN_BITS
-
-
-@bare
-def sum_behind(of: Sums, slot: int) -> int:
-    """The sum of the slots behind one."""
-    total = 0
-    for level in of.level:
-        place = slot & (FAN - 1)
-        group = of.sums[level + slot - place : level + slot - place + FAN]
-        for k in range(FAN):
-            total += group[k] if k > place else 0
-        slot >>= FAN_BITS
-    return total
+_DIGIT, _DIGIT_BITS = 64, 6
+"""Values of a digit of an access's number."""
+_SORT_BITS = 10
+"""Of a digit of a distance: more places to write to are more than a processor keeps at hand."""
+_NOT_COUNTED = 1 << 62
 
 
 class Gain(NamedTuple):
@@ -123,31 +88,34 @@ class Curve:
 def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     """The curve of `trace`, counting accesses from `count_from_s` on (None: all). Raises InputError.
 
-    Time O(n log m); memory about 32 bytes per access that is not a file's first.
+    Time O(n log n); memory about 40 bytes per access that is not a file's first.
     """
     first = window(trace, count_from_s).first
-    bytes_requested = int(trace.size_bytes[trace.item[first:]].sum())
-    read = np.zeros(trace.n_items, np.bool_)
-    read[trace.item] = True
-    n_read = int(read.sum())
-    distance = np.empty(trace.n_accesses - min(n_read, first), np.int64)
-    amount = np.empty(distance.size, np.int64)
-    slots = min(2 * n_read, trace.n_accesses)
-    stack = _Stack(np.full(trace.n_items, -1, np.int32), np.full(slots, -1, np.int32), no_sums(slots))
-    n = int(_distances(_Accesses(trace.item, trace.size_bytes, first), stack, distance, amount))
-    distance, amount = distance[:n], amount[:n]
-    # Sorting twice is faster than reordering by index: numpy sorts with vector instructions.
-    order = np.argsort(distance)
-    distance.sort()
-    hits = np.empty(n, np.int64)
-    k = int(_accumulate(distance, amount, order, hits))
+    last, read_before = np.full(trace.n_items, -1, np.int32), np.zeros(trace.n_items, np.int64)
+    rereads = _rereads(trace.n_accesses)
+    n = int(_list_rereads(_Accesses(trace.item, trace.size_bytes, first), last, read_before, rereads))
+    rereads, spare = _part(rereads, slice(n)), _rereads(n)
+    sums, places = np.zeros(_DIGIT, np.int64), np.zeros(1 << _SORT_BITS, np.int64)
+    n_digits = -(-trace.n_accesses.bit_length() // _DIGIT_BITS)
+    for shift in reversed(range(0, n_digits * _DIGIT_BITS, _DIGIT_BITS)):
+        _subtract_rereads(rereads, spare, shift, sums, places[:_DIGIT])
+        rereads, spare = spare, rereads
+    if first:
+        rereads = _part(rereads, rereads.distance >= 0)
+        spare = _part(spare, slice(rereads.distance.size))
+    n_bits = int(rereads.distance.max(initial=0)).bit_length()
+    for shift in range(0, n_bits, _SORT_BITS):
+        _sort_by_digit(rereads, spare, shift, places)
+        rereads, spare = spare, rereads
+    hits, hit_bytes = spare.distance, spare.amount
+    k = int(_accumulate(rereads, hits, hit_bytes))
     return Curve(
-        capacity_bytes=distance[:k],
+        capacity_bytes=rereads.distance[:k],
         hits=hits[:k],
-        hit_bytes=order[:k],
+        hit_bytes=hit_bytes[:k],
         requests=trace.n_accesses - first,
-        bytes_requested=bytes_requested,
-        exact_from_bytes=int(trace.size_bytes[read].max()),
+        bytes_requested=int(trace.size_bytes[trace.item[first:]].sum()),
+        exact_from_bytes=int(trace.size_bytes[last >= 0].max()),
     )
 
 
@@ -172,75 +140,106 @@ class _Accesses(NamedTuple):
     first: int
 
 
-class _Stack(NamedTuple):
-    """Files in the order of their last access.
+class _Rereads(NamedTuple):
+    """Accesses to files that were read before.
 
-    `slot_of`: slot per file, or -1; `held`: file per slot, or -1; `sizes`: by slot.
+    `since`: int32, the number of the file's last access; `distance`: int64, bytes; `amount`: int64, the
+    file's bytes.
     """
 
-    slot_of: ItemArray
-    held: ItemArray
-    sizes: Sums
+    since: IndexArray
+    distance: IntArray
+    amount: IntArray
+
+
+def _rereads(n: int) -> _Rereads:
+    return _Rereads(np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64))
+
+
+def _part(rereads: _Rereads, which: slice | BoolArray) -> _Rereads:
+    return _Rereads(*(column[which] for column in rereads))
 
 
 @bare
-def _distances(accesses: _Accesses, stack: _Stack, distance: IntArray, amount: IntArray) -> int:
-    """Fill in distance and size of each access from `first` on whose file was read before; their number."""
+def _list_rereads(accesses: _Accesses, last: IndexArray, read_before: IntArray, to: _Rereads) -> int:
+    """Fill in `to`, its distances all bytes read since; the number of rereads.
+
+    `last`: -1 for each file; its last access afterwards. `read_before`: the bytes read before that one.
+    """
     item, size, first = accesses
-    slot_of, held, sizes = stack
-    free = n = 0
+    n = n_bytes = 0
     for i in range(item.size):
         file = item[i]
-        if i + 2 * AHEAD < item.size:
-            fetch(size, item[i + 2 * AHEAD])
-            fetch(slot_of, item[i + 2 * AHEAD])
-            coming = slot_of[item[i + AHEAD]]
-            fetch(held, coming)
-            fetch(sizes.sums, coming)
-            fetch(sizes.sums, coming ^ FAN // 2)
-        if free == held.size:
-            free = _renumber(stack, size)
-        slot = slot_of[file]
-        if slot >= 0:
-            if i >= first:
-                distance[n] = size[file] + sum_behind(sizes, slot)
-                amount[n] = size[file]
-                n += 1
-            held[slot] = -1
-        move(sizes, slot, free, size[file])
-        slot_of[file], held[free] = free, file
-        free += 1
+        if last[file] >= 0:
+            to.since[n] = last[file]
+            to.distance[n] = n_bytes - read_before[file] - (0 if i >= first else _NOT_COUNTED)
+            to.amount[n] = size[file]
+            n += 1
+        last[file], read_before[file] = i, n_bytes
+        n_bytes += size[file]
     return n
 
 
 @bare
-def _renumber(stack: _Stack, size: IntArray) -> int:
-    """Move the files to the first slots, in order, and return the first free one."""
-    slot_of, held, sizes = stack
-    free = 0
-    sizes.sums[:] = 0
-    for slot in range(held.size):
-        file = held[slot]
-        held[slot] = -1
-        if file >= 0:
-            held[free], slot_of[file] = file, free
-            move(sizes, -1, free, size[file])
-            free += 1
-    return free
+def _subtract_rereads(rereads: _Rereads, to: _Rereads, shift: int, sums: IntArray, places: IntArray) -> None:
+    """Take earlier rereads of files read later from the distances, and order all by the digit at `shift`.
+
+    Those that are alike above that digit lie side by side, in the order of time: what differs above is done.
+    `sums`, `places`: scratch, int64[_DIGIT].
+    """
+    since, distance, amount = rereads
+    begin = 0
+    while begin < since.size:
+        alike = since[begin] >> shift >> _DIGIT_BITS
+        sums[:] = 0
+        places[:] = 0
+        end = begin
+        while end < since.size and since[end] >> shift >> _DIGIT_BITS == alike:
+            places[since[end] >> shift & (_DIGIT - 1)] += 1
+            end += 1
+        _begin_places(places, begin)
+        for i in range(begin, end):
+            digit = since[i] >> shift & (_DIGIT - 1)
+            behind = 0
+            for k in range(_DIGIT):
+                behind += sums[k] if k > digit else 0
+            sums[digit] += amount[i]
+            place = places[digit]
+            places[digit] += 1
+            to.since[place], to.distance[place], to.amount[place] = since[i], distance[i] - behind, amount[i]
+        begin = end
 
 
 @bare
-def _accumulate(distance: IntArray, amount: IntArray, order: IntArray, hits: IntArray) -> int:
-    """Compact `distance` to distinct values; cumulative hits go to `hits`, bytes to `order`. Their number."""
-    k = 0
-    total = 0
+def _sort_by_digit(rereads: _Rereads, to: _Rereads, shift: int, places: IntArray) -> None:
+    """Order distances and amounts by the digit of the distance at `shift`; those alike stay in order."""
+    distance, amount = rereads.distance, rereads.amount
+    places[:] = 0
     for i in range(distance.size):
-        total += amount[order[i]]
-        # Writing to entry k is safe: k <= i, and entries up to i have been read.
-        if i + 1 < distance.size and distance[i + 1] == distance[i]:
+        places[distance[i] >> shift & (places.size - 1)] += 1
+    _begin_places(places, 0)
+    for i in range(distance.size):
+        digit = distance[i] >> shift & (places.size - 1)
+        place = places[digit]
+        places[digit] += 1
+        to.distance[place], to.amount[place] = distance[i], amount[i]
+
+
+@bare
+def _begin_places(places: IntArray, begin: int) -> None:
+    """From numbers to where each digit begins."""
+    for digit in range(places.size):
+        begin, places[digit] = begin + places[digit], begin
+
+
+@bare
+def _accumulate(rereads: _Rereads, hits: IntArray, hit_bytes: IntArray) -> int:
+    """Compact sorted distances to distinct ones, and fill in the hits up to each. Their number."""
+    k = n_bytes = 0
+    for i in range(rereads.distance.size):
+        n_bytes += rereads.amount[i]
+        if i + 1 < hits.size and rereads.distance[i + 1] == rereads.distance[i]:
             continue
-        distance[k] = distance[i]
-        hits[k] = i + 1
-        order[k] = total
+        rereads.distance[k], hits[k], hit_bytes[k] = rereads.distance[i], i + 1, n_bytes
         k += 1
     return k
