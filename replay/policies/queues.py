@@ -318,15 +318,11 @@ IN_SHARE, OUT_SHARE = 0.25, 0.50
 ARRIVED, IN_LRU = 1, 2
 
 
-class TwoQueueBytes(NamedTuple):
-    """The most bytes of arrivals (the paper's A1in) and of ghosts (A1out)."""
-
-    arrivals: int
-    ghost: int
-
-
 class TwoQueues(NamedTuple):
-    """`state` per file; `last`: the index of its last access, for files of the LRU (the paper's Am)."""
+    """`state` per file; `last`: the index of its last access, for files of the LRU (the paper's Am).
+
+    `arrivals` are the paper's A1in, `ghosts` its A1out.
+    """
 
     state: npt.NDArray[np.uint8]
     last: IndexArray
@@ -341,15 +337,15 @@ def two_queues(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
     the LRU is empty, else from the LRU. Only files that leave the FIFO become ghosts.
     """
     m = trace.n_items
-    limits = TwoQueueBytes(int(capacity_bytes * IN_SHARE), int(capacity_bytes * OUT_SHARE))
+    most_arrivals, most_ghosts = int(capacity_bytes * IN_SHARE), int(capacity_bytes * OUT_SHARE)
     queues = TwoQueues(
         np.zeros(m, np.uint8), np.empty(m, np.int32), empty_ring(m), no_ghosts(trace.n_accesses, m)
     )
-    return int(_two_queues(accesses(trace, capacity_bytes, hit), limits, queues))
+    return int(_two_queues(accesses(trace, capacity_bytes, hit), most_arrivals, most_ghosts, queues))
 
 
 @bare
-def _two_queues(reads: Accesses, limits: TwoQueueBytes, queues: TwoQueues) -> int:
+def _two_queues(reads: Accesses, most_arrivals: int, most_ghosts: int, queues: TwoQueues) -> int:
     item, size, capacity, hit = reads
     n = item.size
     state, last, arrivals, ghosts = queues
@@ -370,9 +366,9 @@ def _two_queues(reads: Accesses, limits: TwoQueueBytes, queues: TwoQueues) -> in
             continue
         to_main = forget(ghosts, file, size)
         while arrivals.sums[USED] + main_used + need > capacity:
-            if arrivals.sums[COUNT] > 0 and (arrivals.sums[USED] > limits.arrivals or main_used == 0):
+            if arrivals.sums[COUNT] > 0 and (arrivals.sums[USED] > most_arrivals or main_used == 0):
                 victim = pop(arrivals, size)
-                remember(ghosts, limits.ghost, victim, size)
+                remember(ghosts, most_ghosts, victim, size)
                 state[victim] = ABSENT
                 continue
             # As in `kernels.oldest`, the trace is the queue of the LRU.

@@ -5,7 +5,6 @@ each it begins a spell: passes over the same files, at gaps that depend on the d
 user's pace. Production reads what is read once.
 """
 
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +19,10 @@ from replay.workload.catalogue import (
     Interest,
     Rhythm,
     dataset_sizes,
+    joined,
     knob,
     origins,
+    taken,
 )
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
@@ -68,26 +69,18 @@ def habitual_datasets(
         group=_spread(habits.group_sigma, habits.n_groups, rng),
         campaign=_spread(habits.campaign_sigma, habits.n_campaigns, rng),
     )
-    first = _joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
+    first = joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
     first = first._replace(
         line=np.arange(first.role.size), origin=origins(config, first.n_files, first.role, rng)
     )
     replaced = np.flatnonzero(np.isfinite(first.dies_day))
-    return _joined([first, _next_versions(_some(first, replaced))])
+    return joined([first, _next_versions(taken(first, replaced))])
 
 
 def _next_versions(datasets: Datasets) -> Datasets:
     """What replaces `datasets`; never born where nothing does."""
     never = np.full(datasets.role.size, np.inf)
     return datasets._replace(version=datasets.version + 1, born_day=datasets.dies_day, dies_day=never)
-
-
-def _joined(parts: list[Datasets]) -> Datasets:
-    return Datasets(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _some(datasets: Datasets, index: IntArray | slice) -> Datasets:
-    return Datasets(*map(itemgetter(index), datasets))
 
 
 def _of_category(setting: _Setting, index: int, rng: np.random.Generator) -> Datasets:
@@ -104,7 +97,7 @@ def _of_category(setting: _Setting, index: int, rng: np.random.Generator) -> Dat
     ]
     if files > once:
         parts.append(_reread(setting, index, files - once, rng))
-    return _joined(parts)
+    return joined(parts)
 
 
 def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator) -> Datasets:
@@ -122,11 +115,11 @@ def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator)
     low, high = 1, pool.role.size
     while low < high:
         middle = (low + high) // 2
-        if _expected_files(setting, _some(pool, slice(middle)), accesses) < files:
+        if _expected_files(setting, taken(pool, slice(middle)), accesses) < files:
             low = middle + 1
         else:
             high = middle
-    return _some(pool, slice(high))
+    return taken(pool, slice(high))
 
 
 def _expected_files(setting: _Setting, pool: Datasets, accesses: float) -> float:
@@ -252,9 +245,9 @@ def make_sessions(
     parts = [_once(world, rng), *(_sessions_of(world, i, rng) for i in range(len(config.categories)))]
     ends = np.cumsum([0] + [int(part.session.max(initial=-1)) + 1 for part in parts])
     parts = [part._replace(session=part.session + end) for part, end in zip(parts, ends, strict=False)]
-    passes = _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    passes = joined(parts)
     order = np.lexsort((passes.start, passes.dataset))
-    passes = _Passes(*map(itemgetter(order), passes))
+    passes = taken(passes, order)
     return Tasks(
         dataset=passes.dataset.astype(np.int32),
         n_files=np.ceil(passes.share * datasets.n_files[passes.dataset] - 1e-9).astype(np.int32),
@@ -272,8 +265,7 @@ def _closeness(config: WorkloadConfig, datasets: Datasets, rng: np.random.Genera
     """The median gap of each dataset's spells, in days of work; versions of a dataset share it."""
     hours, sigma = (knob(config, datasets, key) for key in ("close_hours", "closeness_sigma"))
     drawn = rng.standard_normal(int(datasets.line.max()) + 1)
-    median: FloatArray = hours / 24 * np.exp(sigma * drawn[datasets.line])
-    return median
+    return np.asarray(hours / 24 * np.exp(sigma * drawn[datasets.line]))
 
 
 def _once(world: _World, rng: np.random.Generator) -> _Passes:
@@ -313,16 +305,16 @@ def _sessions_of(world: _World, index: int, rng: np.random.Generator) -> _Passes
         total = np.cumsum(np.bincount(passes.session, reads, minlength=block))
         last = int(np.searchsorted(total, missing))
         is_kept = passes.session <= last
-        parts.append(_Passes(*map(itemgetter(is_kept), passes._replace(session=passes.session + begun))))
+        parts.append(taken(passes._replace(session=passes.session + begun), is_kept))
         begun += block
         missing -= float(total[min(last, block - 1)])
-    return _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined(parts)
 
 
 def _spells(world: _World, first: IntArray, rng: np.random.Generator) -> _Passes:
     """The passes of one session per entry of `first`, the dataset that it begins at."""
     n = first.size
-    begin = world.interest.taken(first).times(rng)
+    begin = taken(world.interest, first).times(rng)
     user = _users(world, first, rng)
     length = np.minimum(rng.geometric(1 - world.habits.session_share, n), FAMILY)
     session, step = _expanded(length)
@@ -331,7 +323,7 @@ def _spells(world: _World, first: IntArray, rng: np.random.Generator) -> _Passes
     )
     dataset, exists = _siblings(world, first[session], step, start)
     spells = _Spells(session, dataset, start, user[session])
-    return _repeated(world, _Spells(*map(itemgetter(exists), spells)), rng)
+    return _repeated(world, taken(spells, exists), rng)
 
 
 def _siblings(
