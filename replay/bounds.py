@@ -20,14 +20,6 @@ _ROUNDING = 1e-9
 """Room is enlarged by this: sums of up to 2^31 floats have a smaller relative error, so a bound stays one."""
 
 
-class SplitOutcome(NamedTuple):
-    """`held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`."""
-
-    held: IntArray
-    hit: BoolArray
-    hit_bytes: IntArray
-
-
 class Spans(NamedTuple):
     """The spans from each access i to `following[i]`; those that end before `first` are not counted."""
 
@@ -49,15 +41,14 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
     counted = window(trace, count_from_s)
     started = time.perf_counter()
     n_counted = trace.n_accesses - counted.first
-    outcome = SplitOutcome(
-        np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_), np.zeros(n_counted, np.int64)
-    )
+    held, hit = np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_)
+    hit_bytes = np.zeros(n_counted, np.int64)
     spans = Spans(trace.item, trace.size_bytes, trace.following, capacity_bytes, counted.first)
-    peak = _split(spans, no_positions(trace.n_accesses), outcome)
+    peak = _split(spans, no_positions(trace.n_accesses), held, hit, hit_bytes)
     seconds = time.perf_counter() - started
     return tallied(
         "bound",
-        tally_of(trace, outcome.hit, outcome.hit_bytes),
+        tally_of(trace, hit, hit_bytes),
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
         peak_usage_bytes=int(peak),
@@ -66,9 +57,11 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
 
 
 @bare
-def _split(spans: Spans, positions: Positions, outcome: SplitOutcome) -> int:
-    """Serve all accesses by BeladySplit and fill in `outcome`; the peak of the bytes held."""
-    held, hit, hit_bytes = outcome
+def _split(spans: Spans, positions: Positions, held: IntArray, hit: BoolArray, hit_bytes: IntArray) -> int:
+    """Serve all accesses by BeladySplit; the peak of the bytes held.
+
+    `held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`.
+    """
     item, size, following, capacity, first = spans
     n = item.size
     used = 0

@@ -11,19 +11,8 @@ import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
-from replay.workload.catalogue import (
-    DORMANT,
-    ONCE,
-    REREAD,
-    Datasets,
-    Interest,
-    Rhythm,
-    dataset_sizes,
-    joined,
-    knob,
-    origins,
-    taken,
-)
+from replay.workload import catalogue
+from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, taken
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
 
@@ -71,7 +60,7 @@ def habitual_datasets(
     )
     first = joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
     first = first._replace(
-        line=np.arange(first.role.size), origin=origins(config, first.n_files, first.role, rng)
+        line=np.arange(first.role.size), origin=catalogue.origins(config, first.n_files, first.role, rng)
     )
     replaced = np.flatnonzero(np.isfinite(first.dies_day))
     return joined([first, _next_versions(taken(first, replaced))])
@@ -92,7 +81,7 @@ def _of_category(setting: _Setting, index: int, rng: np.random.Generator) -> Dat
     dormant = round(files * category.unread_share / (1 - category.unread_share))
     parts = [
         _drawn(setting, index, count, role, rng)
-        for count, role in ((n_once, ONCE), (dormant, DORMANT))
+        for count, role in ((n_once, catalogue.ONCE), (dormant, catalogue.DORMANT))
         if count
     ]
     if files > once:
@@ -105,13 +94,13 @@ def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator)
     category, growth = setting.config.categories[index], setting.config.growth
     accesses = (category.accesses - category.files * category.once_share) * growth
     unread = 1
-    pool = _drawn(setting, index, 2 * files, REREAD, rng)
+    pool = _drawn(setting, index, 2 * files, catalogue.REREAD, rng)
     while _expected_files(setting, pool, accesses) < files:
         unread *= 2
         if unread > _MOST_UNREAD:
             what = f"{accesses:.0f} accesses are too few to read {files} files in spells"
             raise ConfigError(category.name, f"{what}; lower files or close_share")
-        pool = _drawn(setting, index, files * (1 + unread), REREAD, rng)
+        pool = _drawn(setting, index, files * (1 + unread), catalogue.REREAD, rng)
     low, high = 1, pool.role.size
     while low < high:
         middle = (low + high) // 2
@@ -159,16 +148,16 @@ def _drawn(setting: _Setting, index: int, files: int, role: int, rng: np.random.
     """First versions with `files` files altogether."""
     config, habits = setting.config, setting.habits
     category = config.categories[index]
-    n_files = dataset_sizes(category, files, rng)
+    n_files = catalogue.dataset_sizes(category, files, rng)
     n = n_files.size
     family = np.arange(n) // FAMILY
     group, campaign = (
         rng.integers(0, count, family[-1] + 1)[family] for count in (habits.n_groups, habits.n_campaigns)
     )
-    fresh = (rng.random(n) < config.fresh_share) | (role == ONCE)
+    fresh = (rng.random(n) < config.fresh_share) | (role == catalogue.ONCE)
     inside = rng.uniform(-habits.warm_days, config.days, n)
     born = np.where(fresh, inside, -habits.warm_days - _AGE_DAYS * rng.exponential(size=n))
-    replaced: BoolArray = (rng.random(n) < config.new_version_share) & (role == REREAD)
+    replaced: BoolArray = (rng.random(n) < config.new_version_share) & (role == catalogue.REREAD)
     turn = rng.uniform(np.maximum(born, -habits.warm_days), config.days)
     none: IntArray = np.zeros(n, np.int64)
     return Datasets(
@@ -270,7 +259,7 @@ def _closeness(config: WorkloadConfig, datasets: Datasets, rng: np.random.Genera
 
 def _once(world: _World, rng: np.random.Generator) -> _Passes:
     """One pass by production over each dataset that is read once, soon after it is complete."""
-    dataset = np.flatnonzero(world.datasets.role == ONCE)
+    dataset = np.flatnonzero(world.datasets.role == catalogue.ONCE)
     n = dataset.size
     return _Passes(
         session=np.arange(n),
