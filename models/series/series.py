@@ -133,7 +133,8 @@ def _weeks(source: ColumnSource) -> IntArray:
 def _days(source: ColumnSource) -> IntArray:
     column = source.take("date")
     refuse_null(source, column, "date")
-    text = column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column.cast(pa.string())
+    at = column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column
+    text = at.cast(pa.string())
     date = pc.replace_substring_regex(text, " 00:00:00Z?$", "")
     times = pc.strptime(date, format="%Y-%m-%d", unit="s", error_is_null=True)
     # It takes 30 February for 2 March, and a month of one digit.
