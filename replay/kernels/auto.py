@@ -13,10 +13,31 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import bare, inner
 from features.stream.state import Read, update
-from replay.kernels import heuristics, scored_files
+from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
-from replay.kernels.heuristics import LRU, Heuristic, Inventory, Shadow
-from replay.kernels.scored_files import Disk, Eviction, Known, Rule
+from replay.kernels.heuristics import (
+    LRU,
+    Heuristic,
+    Inventory,
+    Shadow,
+    drop,
+    is_held,
+    new_heuristic,
+    new_shadow,
+    note_read,
+    store,
+)
+from replay.kernels.scored_files import (
+    Disk,
+    Eviction,
+    Known,
+    Rule,
+    Values,
+    choose,
+    empty_disk,
+    insert,
+    remove,
+)
 
 N_HEURISTICS = len(heuristics.NAMES)
 LEARNED, HALF_LEARNED = N_HEURISTICS, N_HEURISTICS + 1
@@ -92,8 +113,9 @@ def new_auto(
     """The orders for an empty cache; `share`: the share of files that the shadows sample."""
     shadow_bytes = int(capacity_bytes * share)
     n_files = room.files if learns else 0
-    orders = _all(shadow_bytes, room.sampled, room.datasets)
-    first, second, third = (heuristics.new_shadow(order, shadow_bytes) for order in orders)
+    first, second, third = (
+        new_shadow(order, shadow_bytes) for order in _all(shadow_bytes, room.sampled, room.datasets)
+    )
     return Auto(
         _all(capacity_bytes, room.files, room.datasets),
         no_valued(n_files),
@@ -114,12 +136,12 @@ def new_auto(
 
 def no_valued(n_files: int) -> Valued:
     """Room for files, with none on disk."""
-    return Valued(scored_files.empty_disk(n_files), np.zeros(n_files, np.int64))
+    return Valued(empty_disk(n_files), np.zeros(n_files, np.int64))
 
 
 def _all(capacity_bytes: int, n_files: int, n_datasets: int) -> tuple[Heuristic, Heuristic, Heuristic]:
     first, second, third = (
-        heuristics.new_heuristic(kind, capacity_bytes, n_files, n_datasets) for kind in range(N_HEURISTICS)
+        new_heuristic(kind, capacity_bytes, n_files, n_datasets) for kind in range(N_HEURISTICS)
     )
     return first, second, third
 
@@ -143,7 +165,7 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
             missing[k] = 0 if had else n_bytes
         count(auto.chooser, access.at_s)
     for order in auto.heuristics:
-        heuristics.note_read(order, file, was_held)
+        note_read(order, file, was_held)
     if _learns(auto):
         begin(auto.begun, 0, learnt.at, auto.known.values)
         clock[NOW_S] = max(clock[NOW_S], access.at_s)
@@ -157,7 +179,7 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
     """A file has so many bytes on disk from now on."""
     auto.takes[file] = n_bytes
     for order in auto.heuristics:
-        heuristics.store(order, file, n_bytes)
+        store(order, file, n_bytes)
     if _learns(auto):
         store_valued(auto.valued, file, n_bytes)
     place = auto.sample.place[file]
@@ -174,7 +196,7 @@ def take(auto: Auto, learnt: Learnt, inventory: Inventory, before: IntArray) -> 
     held = auto.heuristics[LRU]
     for k in range(inventory.file.size):
         file, at_s = inventory.file[k], inventory.at_s[k]
-        was_held = heuristics.is_held(held, file)
+        was_held = is_held(held, file)
         before[k] = held.queues.n_bytes[file] if was_held else -1
         if inventory.is_read[k]:
             read(auto, learnt, Read(file, 0, 1.0, at_s, at_s), was_held)
@@ -185,9 +207,9 @@ def take(auto: Auto, learnt: Learnt, inventory: Inventory, before: IntArray) -> 
 def removed(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file: int) -> None:
     """A file is not on disk any more. `orders`, `valued`: those of an `Auto`, which is large to pass."""
     for order in orders:
-        heuristics.drop(order, file)
+        drop(order, file)
     if valued.disk.place.size and valued.disk.place[file] >= 0:
-        scored_files.remove(valued.disk, file, valued.n_bytes[file])
+        remove(valued.disk, file, valued.n_bytes[file])
 
 
 @bare
@@ -198,7 +220,7 @@ def victims(auto: Auto, learnt: Learnt, eviction: Eviction, victim: Ids) -> int:
         begin(auto.begun, followed - N_HEURISTICS, learnt.at, auto.known.values)
         if auto.begun[followed - N_HEURISTICS] >= 0:
             rule = _rule(learnt, followed)
-            return scored_files.choose(auto.valued.disk, auto.known, rule, eviction, victim)
+            return choose(auto.valued.disk, auto.known, rule, eviction, victim)
         followed = LRU
     return heuristics.victims(auto.heuristics[followed], eviction.n_bytes, eviction.spare, victim)
 
@@ -215,7 +237,7 @@ def _rule(learnt: Learnt, order: int) -> Rule:
 
 
 @bare
-def begin(begun: IntArray, order: int, at: int, values: scored_files.Values) -> None:
+def begin(begun: IntArray, order: int, at: int, values: Values) -> None:
     """Let `order` begin the newest learned order, and forget the values by the one before."""
     if begun[order] < at:
         begun[order] = at
@@ -236,7 +258,7 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
         for gone in shadows.plain[LRU].victim[:n]:
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
-                scored_files.remove(valued.disk, gone, valued.n_bytes[gone])
+                remove(valued.disk, gone, valued.n_bytes[gone])
     begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
     if comes:
         used[order] += n_bytes
@@ -251,7 +273,7 @@ def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: floa
     if auto.begun[SHADOWS + order] >= 0:
         valued = auto.shadows.valued[order]
         eviction = Eviction(n_bytes, at_s, valued.n_bytes, lru.nothing)
-        return scored_files.choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.victim)
+        return choose(valued.disk, auto.known, _rule(learnt, k), eviction, lru.victim)
     n = heuristics.victims(lru.order, n_bytes, lru.nothing, lru.victim)
     for at in range(n):
         lru.victim[at] = auto.sample.file[lru.victim[at]]
@@ -273,5 +295,5 @@ def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
 def store_valued(valued: Valued, file: int, n_bytes: int) -> None:
     """A file has so many bytes on disk from now on."""
     if valued.disk.place[file] < 0:
-        scored_files.insert(valued.disk, file, n_bytes)
+        insert(valued.disk, file, n_bytes)
     valued.n_bytes[file] = n_bytes
