@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import IntArray
 from features.common.times import DAY_S
 from features.common.units import duration_label
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
@@ -30,7 +30,9 @@ class Reads:
         self._key, self._at_s = key[order], at_s[order]
         n_reads = np.asarray(rows["n_reads"].to_numpy(), np.int64)[order]
         self._n_before = np.concatenate([[0], np.cumsum(n_reads)])
-        self._is_new_day = self._new_days()
+        # Reads that are the first of their file on their UTC day.
+        item, day = self._key // (self._span_s + 1), self._at_s // DAY_S
+        self._is_new_day = np.append(True, (item[1:] != item[:-1]) | (day[1:] != day[:-1]))[: day.size]
         self._days_before = np.concatenate([[0], np.cumsum(self._is_new_day)])
 
     def labels(self, dids: pa.Array, as_of_s: int, spec: FeatureSpec) -> pa.Table:
@@ -73,13 +75,6 @@ class Reads:
         """The index of each file's first read at or after `at_s`, else past its last; 0 if it has no read."""
         place = np.searchsorted(self._key, self._keys(np.maximum(item, 0), at_s), side="left")
         return np.where(item >= 0, place, 0)
-
-    def _new_days(self) -> BoolArray:
-        """Reads that are the first of their file on their UTC day."""
-        item, day = self._key // (self._span_s + 1), self._at_s // DAY_S
-        is_new = np.ones(self._key.size, np.bool_)
-        is_new[1:] = (item[1:] != item[:-1]) | (day[1:] != day[:-1])
-        return is_new
 
     def _n_days(self, start: IntArray, stop: IntArray) -> IntArray:
         begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]

@@ -174,15 +174,9 @@ def _engine(url: str, setting: str, patience_s: int, keep_open: bool) -> sa.Engi
 def _postgres_options(patience_s: int) -> dict[str, Any]:
     # A server that vanishes silently must not hold a thread for minutes; a client that is paused or cut off
     # within a transaction must not hold the locks that others wait for.
-    timeouts = {
-        "statement_timeout": _STATEMENT_PATIENCES * patience_s,
-        "idle_in_transaction_session_timeout": _IDLE_PATIENCES * patience_s,
-    }
-    return {
-        "connect_timeout": patience_s,
-        "tcp_user_timeout": patience_s * 1000,
-        "options": " ".join(f"-c {name}={timeout_s}s" for name, timeout_s in timeouts.items()),
-    }
+    statement_s, idle_s = _STATEMENT_PATIENCES * patience_s, _IDLE_PATIENCES * patience_s
+    options = f"-c statement_timeout={statement_s}s -c idle_in_transaction_session_timeout={idle_s}s"
+    return {"connect_timeout": patience_s, "tcp_user_timeout": patience_s * 1000, "options": options}
 
 
 def _tune_sqlite(connection: Any, _record: object) -> None:

@@ -16,7 +16,6 @@ from replay.config import CacheConfig
 from replay.engine import Run, drive, simulate
 from replay.kernels.disk import HIT
 from replay.planner import Actions, CacheState
-from replay.result import Result
 from replay.trace import ItemArray, Trace, window
 
 WARM_AGES = 3
@@ -153,7 +152,11 @@ def judge_day(
     if shadow is not None:
         warmed = dataclasses.replace(verdict, warmed_s=day_s - begin_s)
         return _with_steward(warmed, part, config, day_s, shadow)
-    with_plan = _with_plan(part, config, begin_s, day_s + DAY_S)
+    # The replay of what was pushed, to the end of the day: also what came after its last read.
+    run = Run(part.trace, config, window(part.trace, None), RecordedPushes(part.done, GRID_S))
+    span = (int(part.trace.time_s[0]), day_s + DAY_S - 1)
+    drive([run], cycle_s=GRID_S, plan_from_s=begin_s, span=span)
+    with_plan = run.result("lru+pushed", 0.0)
     at = int(np.flatnonzero(with_plan.daily.day == day_s // DAY_S)[0])
     replayed = int(with_plan.daily.hit_bytes[at])
     verdict = dataclasses.replace(verdict, replayed_hit_bytes=replayed, warmed_s=day_s - begin_s)
@@ -203,14 +206,6 @@ def _against_lru(
         control_hit_share=control[0],
         control_lru_hit_share=control[1],
     )
-
-
-def _with_plan(part: CacheRecord, config: CacheConfig, begin_s: int, end_s: int) -> Result:
-    """The replay of what was pushed, to the end of the day: also what came after its last read."""
-    run = Run(part.trace, config, window(part.trace, None), RecordedPushes(part.done, GRID_S))
-    span = (int(part.trace.time_s[0]), end_s - 1)
-    drive([run], cycle_s=GRID_S, plan_from_s=begin_s, span=span)
-    return run.result("lru+pushed", 0.0)
 
 
 def _shares(

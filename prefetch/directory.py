@@ -26,6 +26,7 @@ BLOCK_BYTES = 128 * 1024
 _ABANDONED_S = 3600
 """A partial copy of this age is of a process that was killed."""
 _READ_TIMEOUT_S = 60.0
+_NOT_A_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 class DirectoryStream:
@@ -44,11 +45,8 @@ class DirectoryStream:
     def send(self, now_s: int, lfn: str, size: int, *, hit: int, missed: int, origin: str | None) -> None:
         """Append a record of bytes hit and missed. Raises TargetUnavailable if it cannot be written."""
         record = {"event": "file_close", "lfn": lfn, "size": size, "blk_size": BLOCK_BYTES}
-        record |= {
-            "n_blks": n_blocks_of(size),
-            "n_blks_done": n_blocks_of(size) if size else 0,
-            "access_cnt": 1,
-        }
+        n_blocks = n_blocks_of(size)
+        record |= {"n_blks": n_blocks, "n_blks_done": n_blocks if size else 0, "access_cnt": 1}
         record |= {"attach_t": now_s, "detach_t": now_s, "remotes": [] if origin is None else [origin]}
         record |= {"b_hit": hit, "b_miss": missed, "b_bypass": 0, "n_cks_errs": 0}
         with self._lock:
@@ -162,7 +160,10 @@ class DirectoryTarget:
 
         Nothing is removed while no more than `high` of the capacity is used.
         """
-        self._drop_abandoned()
+        for partial in self._tmp.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+                    partial.unlink()
         held = sorted(self.inventory(), key=lambda file: (file.last_detach_s or 0, file.name))
         used_bytes = sum(file.bytes_on_disk for file in held)
         if used_bytes <= high * capacity_bytes:
@@ -189,13 +190,7 @@ class DirectoryTarget:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return self._copy(source, path, time.monotonic() + timeout_s)
-        except (
-            FileNotFoundError,
-            IsADirectoryError,
-            NotADirectoryError,
-            FileExistsError,
-            PermissionError,
-        ) as error:
+        except _NOT_A_FILE as error:
             raise PushRejected(f"{name} cannot be fetched from {self._origin}: {error.strerror}") from error
         except OSError as error:
             raise TargetUnavailable(f"{name} cannot be fetched: {error.strerror}") from error
@@ -226,12 +221,6 @@ class DirectoryTarget:
     def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
         origin = self._origin.as_uri() if missed else None
         self._stream.send(int(self._now_s()), checked_lfn(name), size, hit=hit, missed=missed, origin=origin)
-
-    def _drop_abandoned(self) -> None:
-        for partial in self._tmp.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - partial.stat().st_mtime > _ABANDONED_S:
-                    partial.unlink()
 
 
 def _held(name: str, path: Path) -> Held | None:

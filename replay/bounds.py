@@ -8,10 +8,10 @@ import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.jit import bare
-from replay.kernels.accesses import AHEAD, fetch
+from replay.kernels.accesses import AHEAD, fetch, tally_of
 from replay.policies.clairvoyant import Positions, add, discard, expect, farthest, no_positions
-from replay.result import Result, summarise
-from replay.trace import IndexArray, ItemArray, Requests, Trace, window
+from replay.result import Result, tallied
+from replay.trace import IndexArray, ItemArray, Trace, window
 
 _STEPS = 64
 """Buckets of costs in each power of two."""
@@ -20,12 +20,14 @@ _ROUNDING = 1e-9
 """Room is enlarged by this: sums of up to 2^31 floats have a smaller relative error, so a bound stays one."""
 
 
-class SplitOutcome(NamedTuple):
-    """`held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`."""
+class Spans(NamedTuple):
+    """The spans from each access i to `following[i]`; those that end before `first` are not counted."""
 
-    held: IntArray
-    hit: BoolArray
-    hit_bytes: IntArray
+    item: ItemArray
+    size: IntArray
+    following: IndexArray
+    capacity: int
+    first: int
 
 
 def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
@@ -38,31 +40,29 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
     """
     counted = window(trace, count_from_s)
     started = time.perf_counter()
-    n = trace.n_accesses
-    n_counted = n - counted.first
-    outcome = SplitOutcome(
-        np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_), np.zeros(n_counted, np.int64)
-    )
-    requests = Requests(trace.item, trace.size_bytes, trace.following)
-    peak = _split(requests, capacity_bytes, counted.first, no_positions(n), outcome)
+    n_counted = trace.n_accesses - counted.first
+    held, hit = np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_)
+    hit_bytes = np.zeros(n_counted, np.int64)
+    spans = Spans(trace.item, trace.size_bytes, trace.following, capacity_bytes, counted.first)
+    peak = _split(spans, no_positions(trace.n_accesses), held, hit, hit_bytes)
     seconds = time.perf_counter() - started
-    return summarise(
+    return tallied(
         "bound",
-        trace,
+        tally_of(trace, hit, hit_bytes),
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
-        hit=outcome.hit,
-        hit_bytes=outcome.hit_bytes,
         peak_usage_bytes=int(peak),
         seconds=seconds,
     )
 
 
 @bare
-def _split(requests: Requests, capacity: int, first: int, positions: Positions, outcome: SplitOutcome) -> int:
-    """Serve all requests by BeladySplit and fill in `outcome`; the peak of the bytes held."""
-    held, hit, hit_bytes = outcome
-    item, size, following = requests
+def _split(spans: Spans, positions: Positions, held: IntArray, hit: BoolArray, hit_bytes: IntArray) -> int:
+    """Serve all accesses by BeladySplit; the peak of the bytes held.
+
+    `held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`.
+    """
+    item, size, following, capacity, first = spans
     n = item.size
     used = 0
     peak = 0
@@ -94,16 +94,6 @@ def _split(requests: Requests, capacity: int, first: int, positions: Positions, 
     return peak
 
 
-class Spans(NamedTuple):
-    """The spans from each access i to `following[i]`; those that end before `first` are not counted."""
-
-    item: ItemArray
-    size: IntArray
-    following: IndexArray
-    capacity: int
-    first: int
-
-
 def object_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = None) -> Result:
     """The most hits over the counted window, for caches that never hold more than `capacity_bytes`.
 
@@ -120,12 +110,11 @@ def object_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None 
     limit, n_at_limit = _cheapest(spans, room)
     _take(spans, limit, n_at_limit, hit)
     seconds = time.perf_counter() - started
-    return summarise(
+    return tallied(
         "object-bound",
-        trace,
+        tally_of(trace, hit),
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
-        hit=hit,
         peak_usage_bytes=capacity_bytes,
         seconds=seconds,
     )

@@ -1,4 +1,4 @@
-"""Policies and bounds side by side on at trace: every command that compares policies calls `compare`.
+"""Policies and bounds side by side on a trace: every command that compares policies calls `compare`.
 
 `replay_candidates` yields a row per policy and capacity as each replay ends; `compare` waits for all of them.
 """
@@ -44,7 +44,7 @@ DailyMisses = Callable[[Result, BoolArray], Mapping[str, IntArray]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """What competes at at capacity, by name.
+    """What competes at one capacity, by name.
 
     `policies` decide at each access; None: the policy or bound of that name that is built in. `planners`:
     each plans, every `cycle_s` from `plan_from_s` on, for an XCache configured as `xcache`, at this capacity;
@@ -72,7 +72,7 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One policy at at capacity; `result.daily` has its days.
+    """One policy at one capacity; `result.daily` has its days.
 
     `capacity_bytes`: of the cache; `result.capacity_bytes`: what the policy ran with, see `Candidates`.
     `cpu_s`: of the replay. `core_hours`: of the jobs that read, float64 per day; None: not known. `missed`:
@@ -110,7 +110,7 @@ class Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """The rows at at capacity, by policy."""
+    """The rows at one capacity, by policy."""
 
     capacity_bytes: int
     rows: Mapping[str, Row]

@@ -5,19 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray, short_repr
+from features.common.arrays import IntArray, short_repr
 from features.common.times import DAY_S, HOUR_S
-from replay.kernels.accesses import (
-    FETCHED,
-    HIT_BYTES,
-    HITS,
-    REQUESTED,
-    Tally,
-    empty_tally,
-    tally_bytes,
-    tally_hits,
-)
-from replay.trace import Trace
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, Tally
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,47 +140,10 @@ class Result:
         hourly = self.hourly
         days = np.arange(hourly.time_s[0] // DAY_S, hourly.time_s[-1] // DAY_S + 1)
         edges = np.searchsorted(hourly.time_s, np.append(days, days[-1] + 1) * DAY_S)
-        return Daily(
-            day=days,
-            hits=_between(edges, hourly.hits),
-            misses=_between(edges, hourly.requests - hourly.hits),
-            hit_bytes=_between(edges, hourly.hit_bytes),
-            wan_bytes=_between(edges, hourly.wan_bytes),
-            prefetch_bytes=_between(edges, hourly.prefetch_bytes),
-        )
-
-
-def summarise(
-    policy: str,
-    trace: Trace,
-    *,
-    capacity_bytes: int,
-    count_from_s: int,
-    hit: BoolArray,
-    hit_bytes: IntArray | None = None,
-    peak_usage_bytes: int,
-    seconds: float,
-    placed: Placed = NOTHING_PLACED,
-) -> Result:
-    """The Result of the accesses at or after `count_from_s`; `hit` and `hit_bytes` have only these.
-
-    `hit_bytes`: int64 per access, if parts of files are cached; None: whole files, as `hit` says.
-    """
-    first = trace.n_accesses - hit.size
-    tally = empty_tally(trace.time_s[first:])
-    if hit_bytes is None:
-        tally_hits(tally, trace.item[first:], trace.size_bytes, hit)
-    else:
-        tally_bytes(tally, trace.item[first:], trace.size_bytes, hit_bytes)
-    return tallied(
-        policy,
-        tally,
-        capacity_bytes=capacity_bytes,
-        count_from_s=count_from_s,
-        peak_usage_bytes=peak_usage_bytes,
-        seconds=seconds,
-        placed=placed,
-    )
+        hits, misses = hourly.hits, hourly.requests - hourly.hits
+        columns = (hits, misses, hourly.hit_bytes, hourly.wan_bytes, hourly.prefetch_bytes)
+        # Differences of an integer running sum are exact; weighted counts would be floats.
+        return Daily(days, *(np.diff(np.append(0, np.cumsum(column))[edges]) for column in columns))
 
 
 def tallied(
@@ -207,7 +160,10 @@ def tallied(
     timed: bool = False,
 ) -> Result:
     """The Result of a filled tally; `timed`: the tally has the usage of each hour."""
-    totals = tally.sums.sum(axis=0)
+    totals, fill = tally.sums.sum(axis=0), NO_FILL
+    if timed:
+        mean_bytes = tally.used / np.maximum(1, np.diff(tally.first))
+        fill = Fill(tally.hour * HOUR_S, np.rint(mean_bytes).astype(np.int64))
     prefetched = int(placed.prefetch_bytes.sum())
     return Result(
         policy=policy,
@@ -226,7 +182,7 @@ def tallied(
         peak_usage_bytes=peak_usage_bytes,
         seconds=seconds,
         hourly=_hourly(tally, placed, count_from_s),
-        fill=_fill(tally) if timed else NO_FILL,
+        fill=fill,
     )
 
 
@@ -242,13 +198,3 @@ def _hourly(tally: Tally, placed: Placed, count_from_s: int) -> Hourly:
     np.add.at(columns[4], np.searchsorted(hours, placed_hour), placed.prefetch_bytes)
     columns[3] += columns[4]
     return Hourly(hours * HOUR_S, *columns)
-
-
-def _fill(tally: Tally) -> Fill:
-    mean_bytes = tally.used / np.maximum(1, np.diff(tally.first))
-    return Fill(tally.hour * HOUR_S, np.rint(mean_bytes).astype(np.int64))
-
-
-def _between(edges: IntArray, amount: IntArray) -> IntArray:
-    # Differences of an integer running sum are exact; weighted counts would be floats.
-    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(amount)])[edges])

@@ -100,14 +100,6 @@ class Trace:
         return int(np.searchsorted(self.time_s, time_s, side="left"))
 
 
-class Requests(NamedTuple):
-    """The input of a kernel that knows the future: ids, sizes per id, and `Trace.following`."""
-
-    item: ItemArray
-    size: IntArray
-    following: IndexArray
-
-
 @kernel
 def following(item: ItemArray, n_items: int) -> IndexArray:
     """`Trace.following` of a sequence of ids below `n_items`."""

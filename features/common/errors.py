@@ -154,7 +154,11 @@ def without_tokens(text: str) -> str:
 
 def secrets_of(url: str) -> tuple[str, ...]:
     """The secrets in a URL: the password, and `user:password` as sent to a server."""
-    user, _, password = _userinfo(url).partition(":")
+    try:
+        authority = urlsplit(url).netloc
+    except ValueError:
+        authority = url.partition("://")[2]
+    user, _, password = authority.rpartition("@")[0].partition(":")
     if not password:
         return ()
     return (f"{user}:{password}", f"{unquote(user)}:{unquote(password)}", password, unquote(password))
@@ -166,13 +170,6 @@ def without_login(url: str) -> str:
     if not separator:
         return url
     return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
-
-
-def _userinfo(url: str) -> str:
-    try:
-        return urlsplit(url).netloc.rpartition("@")[0]
-    except ValueError:
-        return url.partition("://")[2].rpartition("@")[0]
 
 
 def _forms(secret: str) -> Iterator[str]:

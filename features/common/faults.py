@@ -71,8 +71,11 @@ def first_fault(
     keys = (*table, *_keys(first))
     match first["type"]:
         case "extra_forbidden":
-            meant = _instead(section, keys[len(table) :])
-            return Fault([keys], f"unknown key {dotted(keys)}; {meant}", has_remedy=True)
+            known = list(_known(section, keys[len(table) : -1]))
+            meant = difflib.get_close_matches(str(keys[-1]).lower(), known, n=1)
+            others = f"remove it, or write one of {', '.join(sorted(known))}"
+            remedy = f"did you mean {meant[0]}?" if meant else others
+            return Fault([keys], f"unknown key {dotted(keys)}; {remedy}", has_remedy=True)
         case "missing":
             absent = [(*table, *_keys(entry)) for entry in errors if entry["type"] == "missing"]
             absent = [entry for entry in absent if entry[:-1] == keys[:-1]]
@@ -126,12 +129,6 @@ def _rule(error: ErrorDetails) -> str:
     if error["type"] in _SHOWN and _SHOWABLE.fullmatch(str(value)):
         return f"{repr(value)[:_MOST_VALUE_CHARS]} {rule.removeprefix('Input ')}"
     return rule
-
-
-def _instead(section: type[pydantic.BaseModel], keys: Keys) -> str:
-    known = list(_known(section, keys[:-1]))
-    meant = difflib.get_close_matches(str(keys[-1]).lower(), known, n=1)
-    return f"did you mean {meant[0]}?" if meant else f"remove it, or write one of {', '.join(sorted(known))}"
 
 
 def _known(section: type[pydantic.BaseModel], keys: Keys) -> Iterator[str]:

@@ -10,7 +10,6 @@ import hashlib
 import inspect
 import os
 import pickle
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -98,7 +97,7 @@ def _save(save: Callable[..., None], *compiled: object) -> None:
 
 _DIGEST_BYTES: Final = 32
 _NAME_CHARS: Final = 16
-_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_MOST_BYTES: Final = 2**26
 
 
 class _Files:
@@ -115,7 +114,7 @@ class _Files:
 
     def save(self, key: object, data: object) -> None:
         """Write the code of `key`. Raises OSError."""
-        content = cast(Any, serialize).dumps((self._identity(key), data))
+        content = cast(Any, serialize).dumps(((key, _sources(self._module)), data))
         files.write(self._path(key), hashlib.sha256(content).digest() + content, mode=0o644, settle=False)
         for path in self._folder.iterdir():
             if path.name.startswith(f"{self._base}.") and not path.name.startswith(self._present()):
@@ -124,19 +123,14 @@ class _Files:
     def load(self, key: object) -> object:
         """The code of `key`; None if there is none."""
         try:
-            with os.fdopen(os.open(self._path(key), _READ_FLAGS), "rb") as file:
-                if not _is_trusted(os.fstat(file.fileno())):
-                    return None
-                digest, content = file.read(_DIGEST_BYTES), file.read()
+            stored = files.read_own(self._path(key), _MOST_BYTES)
         except OSError:
             return None
+        digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
         if hashlib.sha256(content).digest() != digest:
             return None
         digested, data = pickle.loads(content)  # noqa: S301  of root or of this account
-        return data if digested == self._identity(key) else None
-
-    def _identity(self, key: object) -> tuple[object, str]:
-        return key, _sources(self._module)
+        return data if digested == (key, _sources(self._module)) else None
 
     def _present(self) -> str:
         """How the names of files of the present sources begin."""
@@ -145,11 +139,6 @@ class _Files:
     def _path(self, key: object) -> Path:
         name = hashlib.sha256(repr(key).encode()).hexdigest()[:_NAME_CHARS]
         return self._folder / f"{self._present()}{name}.nbc"
-
-
-def _is_trusted(status: os.stat_result) -> bool:
-    is_plain, writable = stat.S_ISREG(status.st_mode), stat.S_IWGRP | stat.S_IWOTH
-    return is_plain and status.st_uid in (0, os.geteuid()) and not status.st_mode & writable
 
 
 @functools.cache

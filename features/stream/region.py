@@ -17,18 +17,9 @@ from features.accesses import catalogue_first
 from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, Ids, IntArray
 from features.common.hashes import mixed
 from features.spec import COLUMNS, FeatureSpec
+from features.stream import facts
 from features.stream.events import count, hashes, ordered, usable
-from features.stream.facts import (
-    ALONE,
-    NEVER,
-    OF_READS,
-    Fact,
-    Statements,
-    Stored,
-    fact,
-    listed_from,
-    of_catalogue,
-)
+from features.stream.facts import Fact, Statements, Stored
 from features.stream.names import merged, numbered, part_of, ranked
 from features.stream.row import rows
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
@@ -54,17 +45,17 @@ class Region:
         m = len(self._dids)
         self._events, order = ordered(accesses, of_accesses, cycle_s=spec.cycle_s)
         before = stored.statements(of_stored)
-        catalogue = of_catalogue(files, of_files, cycle_s=spec.cycle_s)
-        stated = accesses.select(["dataset", *OF_READS]).take(pa.array(order))
+        catalogue = facts.of_catalogue(files, of_files, cycle_s=spec.cycle_s)
+        stated = accesses.select(["dataset", *facts.OF_READS]).take(pa.array(order))
         reads = Statements(self._events.item, self._events.from_s, stated)
         self._stated = [before, reads]
-        self._facts = {name: fact(name, m, [catalogue, *self._stated]) for name in OF_READS}
-        self._facts["size_bytes"] = fact("size_bytes", m, self._stated)
-        self._listed = {name: fact(name, m, [catalogue]) for name in ("created_at", "size_bytes")}
+        self._facts = {name: facts.fact(name, m, [catalogue, *self._stated]) for name in facts.OF_READS}
+        self._facts["size_bytes"] = facts.fact("size_bytes", m, self._stated)
+        self._listed = {name: facts.fact(name, m, [catalogue]) for name in ("created_at", "size_bytes")}
         dataset, dataset_s, self._named = datasets(before, catalogue, reads, m)
-        self._listed_s = np.maximum(dataset_s, listed_from(catalogue, m, cycle_s=spec.cycle_s))
+        self._listed_s = np.maximum(dataset_s, facts.listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
-        own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", ALONE)
+        own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", facts.ALONE)
         self._dataset_names = pa.concat_arrays([self._named, own.cast(pa.string())])
         n_datasets = len(self._dataset_names) + 1  # the last one stands for none, which is -1
         self._files = Files(
@@ -112,7 +103,7 @@ class Region:
         item = self._candidates(as_of_s)
         if before_s is not None:
             item = item[self._has_changed(item, as_of_s, before_s)]
-        listed, stated = (facts["size_bytes"].at(item, as_of_s) for facts in (self._listed, self._facts))
+        listed, stated = (of["size_bytes"].at(item, as_of_s) for of in (self._listed, self._facts))
         size = catalogue_first(listed, stated)
         self._files.size_bytes[item] = size
         numeric = rows(self._state, self._files, item, float(as_of_s))
@@ -143,11 +134,13 @@ class Region:
         item = np.flatnonzero(self._is_known() & is_stored[self._files.dataset]).astype(np.int32)
         if self._since_began is None:
             began_s, m = self._state.dataset[self._files.dataset, D_LIFE], len(self._dids)
-            self._since_began = {name: fact(name, m, self._stated, since_s=began_s) for name in OF_READS}
-        facts = {}
+            self._since_began = {
+                name: facts.fact(name, m, self._stated, since_s=began_s) for name in facts.OF_READS
+            }
+        columns = {}
         for name, stated in self._since_began.items():
-            facts[name] = stated.column(item, as_of_s)
-            facts[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
+            columns[name] = stated.column(item, as_of_s)
+            columns[f"{name}_s"] = pa.array(stated.from_s[item], mask=stated.at(item, as_of_s) < 0)
         return Stored.of(
             self._state,
             item,
@@ -155,7 +148,7 @@ class Region:
             dids=self._dids,
             dataset_of=self._files.dataset,
             dataset_names=self._dataset_names,
-            facts=facts,
+            facts=columns,
         )
 
     def _is_known(self) -> BoolArray:
@@ -215,14 +208,14 @@ def datasets(
     stating = (before, catalogue, reads)
     names, (carried, listed, stated) = ranked([statements.rows["dataset"] for statements in stating])
     first_s = _least(n_files, reads.item, reads.from_s)
-    by_catalogue = fact("dataset", n_files, [catalogue], coded=(names, [listed]))
+    by_catalogue = facts.fact("dataset", n_files, [catalogue], coded=(names, [listed]))
     dataset = np.where(by_catalogue.from_s <= first_s, by_catalogue.value, -1)
     from_s = np.where(dataset < 0, first_s, by_catalogue.from_s)
     rows = np.flatnonzero((stated >= 0) & (reads.from_s == first_s[reads.item]))
     by_reads = _least(n_files, reads.item[rows], stated[rows].astype(np.int64))
-    dataset = np.where((dataset < 0) & (by_reads != NEVER), by_reads, dataset)
+    dataset = np.where((dataset < 0) & (by_reads != facts.NEVER), by_reads, dataset)
     dataset[before.item], from_s[before.item] = carried, before.from_s
-    is_read = first_s != NEVER
+    is_read = first_s != facts.NEVER
     is_read[before.item] = True
     alone = np.flatnonzero(is_read & (dataset < 0))
     dataset[alone] = len(names) + np.arange(alone.size)
@@ -231,7 +224,7 @@ def datasets(
 
 def _least(n_files: int, item: Ids, values: IntArray) -> IntArray:
     """The least of the `values` of each file, int64[m]; NEVER: it has none."""
-    least = np.full(n_files, NEVER)
+    least = np.full(n_files, facts.NEVER)
     np.minimum.at(least, item.astype(np.intp), values)
     return least
 
@@ -264,10 +257,10 @@ def dataset_parts(
     dids, (of_stored, of_files, of_reads) = numbered(columns)
     from_s = usable(reads, cycle_s=cycle_s)
     by_reads = Statements(of_reads, from_s, reads)  # in no order, which datasets do not need
-    by_catalogue = of_catalogue(files, of_files, cycle_s=cycle_s)
+    by_catalogue = facts.of_catalogue(files, of_files, cycle_s=cycle_s)
     dataset, _, names = datasets(stored.statements(of_stored), by_catalogue, by_reads, len(dids))
     alone = np.flatnonzero(dataset >= len(names))
-    own = pc.binary_join_element_wise(dids.take(pa.array(alone)), "", ALONE)
+    own = pc.binary_join_element_wise(dids.take(pa.array(alone)), "", facts.ALONE)
     part = np.append(part_of(names, n_parts), -1)[np.where(dataset < len(names), dataset, -1)]
     part[alone] = part_of(own, n_parts)
     rows = stored.rows

@@ -246,14 +246,9 @@ def gap_columns(gap: Gap | None) -> dict[str, float | None]:
     where LRU reaches the bound, the bounds also where days are too few. None exceeds 1, the bound itself.
     """
     interval = None if gap is None else ratio_interval(*gap)
-    upper = (
-        None if interval is None or interval.upper is None else max(interval.mean, min(interval.upper, 1.0))
-    )
-    return {
-        "byte_gap_closed": None if interval is None else interval.mean,
-        "byte_gap_closed_lower": None if interval is None else interval.lower,
-        "byte_gap_closed_upper": upper,
-    }
+    mean, lower, upper = (None, None, None) if interval is None else dataclasses.astuple(interval)
+    upper = None if upper is None else max(mean, min(upper, 1.0))
+    return {"byte_gap_closed": mean, "byte_gap_closed_lower": lower, "byte_gap_closed_upper": upper}
 
 
 def _sums(series: FloatArray, block: int) -> FloatArray:

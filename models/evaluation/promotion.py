@@ -10,19 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from features import results
 from features.common.arrays import BoolArray, FloatArray
 from features.common.times import DAY_S
 from features.common.units import TOO_FEW_DAYS, format_bytes
-from features.results import (
-    CHALLENGER_PLAN,
-    CHAMPION_PLAN,
-    LRU,
-    S3FIFO,
-    S3FIFO_PLAN,
-    STEWARD,
-    STEWARD_CHAMPION,
-    STEWARD_PLAN,
-)
 from models.evaluation.metrics import CONFIDENCE, mean_interval
 from prefetch.plan.planner import ValuePlanner
 from replay.config import CacheConfig
@@ -62,7 +53,7 @@ class RivalComparison:
     upper_bytes: float | None
     saving_share: float
     won: bool
-    policy: str = CHALLENGER_PLAN
+    policy: str = results.CHALLENGER_PLAN
     saving_hours: float | None = None
     lower_hours: float | None = None
 
@@ -83,8 +74,8 @@ def decide(replays: Sequence[DailyWan], *, has_champion: bool, min_days: int = M
     rival is beaten if the lower 95 % bound of the mean WAN saving per day is above 0, by a bootstrap of weeks
     over at least `min_days` days on which both were replayed. The decision is deterministic.
     """
-    rivals = [LRU, S3FIFO_PLAN, *([CHAMPION_PLAN] if has_champion else [])]
-    return _decided(replays, CHALLENGER_PLAN, rivals, min_days)
+    rivals = [results.LRU, results.S3FIFO_PLAN, *([results.CHAMPION_PLAN] if has_champion else [])]
+    return _decided(replays, results.CHALLENGER_PLAN, rivals, min_days)
 
 
 def decide_order(
@@ -101,19 +92,15 @@ def decide_order(
     only where it surely misses more than a rival, the upper bound of the saving being below 0. A replay
     without a capacity at which the one that serves won (`served_at`) judges the newest as a first one.
     """
-    decision = _decided(replays, STEWARD, [LRU, S3FIFO], min_days)
+    decision = _decided(replays, results.STEWARD, [results.LRU, results.S3FIFO], min_days)
     if not is_successor or not decision.comparisons:
         return decision
     if missing := sorted(set(served_at) - {replay.capacity_fraction for replay in replays}):
-        at = ", ".join(f"{share:.0%}" for share in missing)
-        rule = (
-            f"the order that serves won at {at} capacity too: without it a newer one has to beat its rivals"
-        )
+        at = ", ".join(f"{share:.0%}" for share in missing) + " capacity"
+        rule = f"the order that serves won at {at} too: without it a newer one has to beat its rivals"
         return dataclasses.replace(decision, reasons=(rule, *decision.reasons))
-    worse = any(
-        comparison.upper_bytes is None or not comparison.upper_bytes >= 0
-        for comparison in decision.comparisons
-    )  # NaN too
+    most_saved = [comparison.upper_bytes for comparison in decision.comparisons]
+    worse = any(most is None or not most >= 0 for most in most_saved)  # NaN too
     rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
     return dataclasses.replace(decision, promote=not worse, reasons=(rule, *decision.reasons))
 
@@ -127,8 +114,10 @@ def decide_pair(replays: Sequence[DailyWan], *, has_champion: bool, min_days: in
     core-hours per day must be above 0, while the WAN bytes are not significantly more: the upper 95 % bound
     of their saving is not below 0.
     """
-    alike = [STEWARD, *([STEWARD_CHAMPION] if has_champion else [])]
-    return _decided(replays, STEWARD_PLAN, [LRU, S3FIFO_PLAN], min_days, by_hours=alike)
+    alike = [results.STEWARD, *([results.STEWARD_CHAMPION] if has_champion else [])]
+    return _decided(
+        replays, results.STEWARD_PLAN, [results.LRU, results.S3FIFO_PLAN], min_days, by_hours=alike
+    )
 
 
 def _decided(
@@ -153,18 +142,15 @@ def _decided(
         for replay in replays
         for rival in rivals
     )
-    return Decision(
-        all(comparison.won for comparison in compared),
-        tuple(_in_words(comparison) for comparison in compared),
-        compared,
-    )
+    has_won = all(comparison.won for comparison in compared)
+    return Decision(has_won, tuple(map(_in_words, compared)), compared)
 
 
 def _faults(replay: DailyWan, mine: str, rivals: Sequence[str], min_days: int) -> list[str]:
     at = f"at {replay.capacity_fraction:.0%} capacity"
     if missing := [policy for policy in (mine, *rivals) if not replay.wan_bytes.get(policy)]:
         return [f"{policy} was not replayed {at}" for policy in missing]
-    days, who = set(replay.wan_bytes[mine]), "the challenger" if mine == CHALLENGER_PLAN else mine
+    days, who = set(replay.wan_bytes[mine]), "the challenger" if mine == results.CHALLENGER_PLAN else mine
     faults = [
         f"{rival} and {who} were replayed on different days {at}"
         for rival in rivals
@@ -233,10 +219,7 @@ def _in_words(comparison: RivalComparison) -> str:
 
 def _hours_in_words(comparison: RivalComparison) -> str:
     verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
-    hours, n_bytes = (
-        f"{comparison.saving_hours:.3g} core-hours per day",
-        format_bytes(comparison.saving_bytes),
-    )
+    hours, n_bytes = f"{comparison.saving_hours:.3g} core-hours", format_bytes(comparison.saving_bytes)
     surely = TOO_FEW_DAYS
     if comparison.lower_hours is not None and comparison.upper_bytes is not None:
         most = format_bytes(comparison.upper_bytes)
@@ -245,7 +228,7 @@ def _hours_in_words(comparison: RivalComparison) -> str:
         )
     return (
         f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {hours} "
-        f"and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, "
+        f"per day and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, "
         f"over {comparison.n_days} days"
     )
 

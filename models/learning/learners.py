@@ -17,20 +17,8 @@ import pandas as pd
 
 from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import ModelError
-from replay.kernels.trees import (
-    CATEGORY,
-    NAN_IS_ZERO,
-    NAN_LEFT,
-    NAN_RIGHT,
-    PART,
-    ZERO_LEFT,
-    ZERO_RIGHT,
-    Forest,
-    Words,
-    join_forests,
-    margins,
-    new_block,
-)
+from replay.kernels import trees as kernels
+from replay.kernels.trees import PART, Forest, Words
 
 if TYPE_CHECKING:
     import lightgbm as lgb
@@ -147,7 +135,9 @@ class LightGBM(WithKnobs):
             "num_threads": 1,
         }
         if self.monotone:
-            parameters["monotone_constraints"] = [_direction(name) for name in columns]
+            parameters["monotone_constraints"] = [
+                1 if name.startswith(_RISING) else -1 if name in _FALLING else 0 for name in columns
+            ]
         return parameters
 
 
@@ -180,16 +170,15 @@ class Trees:
         return {name: float(gain) / total for name, gain in zip(self.columns, gains, strict=True)}
 
 
-def _direction(column: str) -> int:
-    if column.startswith(_RISING):
-        return 1
-    return -1 if column in _FALLING else 0
-
-
 _END = "end of trees\n"
 _TREE = re.compile(r"^Tree=\d+$", re.MULTILINE)
 _CATEGORICAL_BIT, _DEFAULT_LEFT_BIT, _MISSING_SHIFT = 1, 2, 2
-_RULES = np.array([[NAN_IS_ZERO, ZERO_RIGHT, NAN_RIGHT], [NAN_IS_ZERO, ZERO_LEFT, NAN_LEFT]])
+_RULES = np.array(
+    [
+        [kernels.NAN_IS_ZERO, kernels.ZERO_RIGHT, kernels.NAN_RIGHT],
+        [kernels.NAN_IS_ZERO, kernels.ZERO_LEFT, kernels.NAN_LEFT],
+    ]
+)
 """By whether missing values go left, and by which values LightGBM takes for missing: none, zero, NaN."""
 
 
@@ -203,7 +192,7 @@ def forest_of(text: str, columns: Sequence[str]) -> Forest:
     head, *blocks = _TREE.split(trees_of(text))
     if f"\nfeature_names={' '.join(columns)}\n" not in head:
         raise ModelError(f"the LightGBM model is not of the columns {', '.join(columns)[:200]}")
-    return join_forests([_tree(_fields(block)) for block in blocks])
+    return kernels.join_forests([_tree(_fields(block)) for block in blocks])
 
 
 def trees_of(text: str) -> str:
@@ -219,7 +208,7 @@ def probabilities(forest: Forest, x: Float32Array) -> FloatArray:
     from scipy.special import expit  # noqa: PLC0415
 
     sums = np.empty(len(x))
-    margins(forest, np.ascontiguousarray(x), new_block(forest), sums)
+    kernels.margins(forest, np.ascontiguousarray(x), kernels.new_block(forest), sums)
     return np.asarray(expit(sums), dtype=np.float64)
 
 
@@ -236,7 +225,7 @@ def _tree(fields: Mapping[str, str]) -> Forest:
     leaf = np.zeros((n_parts, PART))
     leaf[n_parts - 1 - place // PART, place % PART] = values
     below = [_bits(first - PART * part, stop - PART * part) for part in reversed(range(n_parts))]
-    is_set = conditions.rule == CATEGORY
+    is_set = conditions.rule == kernels.CATEGORY
     splits = [np.flatnonzero(bits) for bits in below]
     splits = [np.concatenate([part[~is_set[part]], part[is_set[part]]]) for part in splits]
     first_split = np.cumsum([0, *(part.size for part in splits)], dtype=np.int32)
@@ -281,7 +270,7 @@ def _asked(fields: Mapping[str, str]) -> _Asked:
         words = np.insert(_ints(fields["cat_threshold"]).astype(np.uint32), edges[1:], 0)
     return _Asked(
         column=_ints(fields["split_feature"]).astype(np.int32),
-        rule=np.where(is_set, CATEGORY, rule).astype(np.int8),
+        rule=np.where(is_set, kernels.CATEGORY, rule).astype(np.int8),
         threshold=_at_most(np.where(is_set, 0.0, threshold)),
         first_word=first_word,
         n_words=n_words,

@@ -131,7 +131,9 @@ def expected_reads(past: Past, rows: Rows, present: Rows, chance: FloatArray, n_
     are any, and a quantile of the reads over its own scale. A median is less than the mean where reads
     are rare, so it is scaled up to the total of the simple mix, by at most a fifth.
     """
-    reads, weights = past.reads(rows, n_units), simple_weights(past, n_units)
+    reads, (code, unit) = past.reads(rows, n_units), past.pairs(n_units)
+    simple = rates_of(past.series, code, unit, n_units).forecasts()
+    weights = fit_weights(simple, past.series.reads_within(code, unit, n_units), unit)
     then, now = (rates_of(past.series, at.code, at.unit, n_units).mixed(weights) for at in (rows, present))
     if_any = chance * reads_if_any(rows.x, reads, present.x)
     share = share_of_scale(rows, then, reads, present, now)
@@ -149,13 +151,6 @@ def rates_of(series: Series, code: IntArray, unit: IntArray, n_units: int) -> Ra
 
     season = series.reads_within(code, unit - max(_SEASON, n_units), n_units)
     return Rates(np.column_stack([rate(window) for window in _WINDOWS]), season)
-
-
-def simple_weights(past: Past, n_units: int) -> FloatArray:
-    """The weights of `Rates.forecasts` in the mix of the least error for `n_units`."""
-    code, unit = past.pairs(n_units)
-    reads = past.series.reads_within(code, unit, n_units)
-    return fit_weights(rates_of(past.series, code, unit, n_units).forecasts(), reads, unit)
 
 
 def reads_if_any(x: pd.DataFrame, reads: FloatArray, present: pd.DataFrame) -> FloatArray:

@@ -94,13 +94,13 @@ def read_series(path: Path, as_of: str) -> Series:
     known: BoolArray = units <= now
     if not known.any():
         raise InputError(f"{path}: no record up to {as_of}; the first is of unit {units.min()}")
-    names = _as_text(source.take("dataset"))
+    names = source.take("dataset").cast(pa.string())
     is_named = pc.and_(pc.is_valid(names), pc.invert(pc.is_in(names, value_set=pa.array(["", *NO_NAMES]))))
     if (known & ~is_named.to_numpy()).any():
         raise InputError(f"{path}: a record up to {as_of} has no dataset")
     others = sorted({*source.schema.names} - {"dataset", time, count, ""})
     table = {"name": names, "unit": units, "reads": _reads(source, count, known)}
-    table |= {f"other {name}": _as_text(source.take(name)) for name in others if _is_flat(source, name)}
+    table |= {f"other {name}": source.take(name).cast(pa.string()) for name in others}
     rows = pd.DataFrame({name: pd.Series(column) for name, column in table.items()})[known]
     once = rows.drop_duplicates()
     return _series(once[["name", "unit", "reads"]], unit_s=unit_s, now=now, n_twice=len(rows) - len(once))
@@ -133,7 +133,8 @@ def _weeks(source: ColumnSource) -> IntArray:
 def _days(source: ColumnSource) -> IntArray:
     column = source.take("date")
     refuse_null(source, column, "date")
-    text = _as_text(column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column)
+    at = column.cast(pa.timestamp("s")) if pa.types.is_temporal(column.type) else column
+    text = at.cast(pa.string())
     date = pc.replace_substring_regex(text, " 00:00:00Z?$", "")
     times = pc.strptime(date, format="%Y-%m-%d", unit="s", error_is_null=True)
     # It takes 30 February for 2 March, and a month of one digit.
@@ -151,10 +152,6 @@ def _reads(source: ColumnSource, name: str, known: BoolArray) -> IntArray:
         source, name, column, (reads > _MOST_READS) | (known & (reads == UNKNOWN)), "a number of accesses"
     )
     return reads
-
-
-def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(pa.string())
 
 
 def _is_flat(source: ColumnSource, name: str) -> bool:

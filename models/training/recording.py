@@ -23,23 +23,18 @@ from models.training.compare import Evaluation, best
 
 def calibration_figure(title: str, quality: Quality) -> Figure:
     """Observed share against predicted probability, one point per bin of equal mass."""
-    figure, axes = _unit_square(
-        f"{title}: calibration error {quality.calibration_error:.3f}",
-        "predicted probability",
-        "observed share",
-    )
+    title = f"{title}: calibration error {quality.calibration_error:.3f}"
+    figure, axes = _unit_square(title, "predicted probability", "observed share")
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    axes.plot(
-        [b.predicted for b in quality.reliability], [b.observed for b in quality.reliability], marker="o"
-    )
+    curve = quality.reliability
+    axes.plot([b.predicted for b in curve], [b.observed for b in curve], marker="o")
     return figure
 
 
 def roc_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
     """True positive rate against false positive rate; needs both classes."""
-    figure, axes = _unit_square(
-        f"{title}: AUC {quality.auc:.3f}", "false positive rate", "true positive rate"
-    )
+    title = f"{title}: AUC {quality.auc:.3f}"
+    figure, axes = _unit_square(title, "false positive rate", "true positive rate")
     false_positive, true_positive, _ = roc_curve(y, scores)
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
     axes.plot(false_positive, true_positive)
@@ -104,7 +99,9 @@ def record(
     """
     within = duration_label(part.train.horizon_s)
     best_one = best(evaluations)
-    bounds = _bounds(best_one, part.test)
+    bounds = {}
+    if part.test.dataset is not None:
+        bounds = quality_bounds(best_one.quality, part.test.y, best_one.scores, part.test.dataset)
     for evaluation in evaluations:
         is_best = evaluation is best_one
         metrics = {**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)}
@@ -121,10 +118,14 @@ def record(
     if (trees := trees_of(serving)) is not None:
         spool.add_to_bundle(part.train.horizon_s, trees)
     reports = [
-        _report(
-            evaluated,
-            part.train.horizon_s,
+        ModelReport(
+            model=evaluated.name,
+            within=within,
+            horizon_s=part.train.horizon_s,
+            **{name: finite(getattr(evaluated.quality, name)) for name in _NAMES},
+            n_rows=evaluated.quality.n_rows,
             serves=evaluated is best_one,
+            run_id=None,
             bounds=bounds if evaluated is best_one else {},
         )
         for evaluated in evaluations
@@ -142,12 +143,6 @@ def headline(reports: Sequence[ModelReport]) -> dict[str, float]:
     }
     bounds = {f"{name}/{report.within}": value for report in serving for name, value in report.bounds.items()}
     return {name: value for name, value in figures.items() if value is not None} | bounds
-
-
-def _bounds(evaluation: Evaluation, test: Sample) -> dict[str, float]:
-    if test.dataset is None:
-        return {}
-    return quality_bounds(evaluation.quality, test.y, evaluation.scores, test.dataset)
 
 
 def trees_of(model: CalibratedModel | None) -> Trees | None:
@@ -208,20 +203,6 @@ def _training_metrics(model: CalibratedModel | None, known: Known) -> dict[str, 
     if model and model.validation_log_loss is not None:
         metrics["validation_log_loss"] = model.validation_log_loss
     return metrics
-
-
-def _report(evaluation: Evaluation, horizon_s: int, *, serves: bool, bounds: dict[str, float]) -> ModelReport:
-    q = evaluation.quality
-    return ModelReport(
-        model=evaluation.name,
-        within=duration_label(horizon_s),
-        horizon_s=horizon_s,
-        **{name: finite(getattr(q, name)) for name in _NAMES},
-        n_rows=q.n_rows,
-        serves=serves,
-        run_id=None,
-        bounds=bounds,
-    )
 
 
 def finite(value: float) -> float | None:

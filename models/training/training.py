@@ -20,20 +20,8 @@ from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
 from models.serving.spool import Spool
-from models.training.compare import (
-    Evaluation,
-    best,
-    evaluate_baseline,
-    evaluate_learner,
-    why_recency,
-)
-from models.training.recording import (
-    ModelReport,
-    horizon_model,
-    record,
-    to_serve,
-    trees_of,
-)
+from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, why_recency
+from models.training.recording import ModelReport, horizon_model, record, to_serve, trees_of
 
 Rows = list[dict[str, Any]]
 
@@ -107,6 +95,10 @@ def train(
     vocabulary = learn_vocabulary(rows, spec)
     by_recency: dict[str, str] = {}
 
+    def of_baselines(part: HorizonParts) -> list[Evaluation]:
+        scores = baselines(spec, part.train.horizon_s)
+        return [evaluate_baseline(baseline, part.train, part.test) for baseline in scores]
+
     def compare(horizon_s: int) -> _Compared:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
         try:
@@ -114,12 +106,12 @@ def train(
             part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
             learners = [LEARNERS[name](effort) for name in effort.learners]
             learned = [evaluate_learner(learner, part.train, part.test) for learner in learners]
-            evaluations = _of_baselines(part, spec) + learned
+            evaluations = of_baselines(part) + learned
             if reason := why_recency(evaluations):
                 by_recency[duration_label(horizon_s)] = reason
         except ModelError as error:
             part = HorizonParts(known, known.sample, known)  # baselines learn nothing: any row may test them
-            evaluations = _of_baselines(part, spec)
+            evaluations = of_baselines(part)
             by_recency[duration_label(horizon_s)] = str(error)
         return _Compared(part, evaluations, to_serve(best(evaluations), part))
 
@@ -216,13 +208,6 @@ def _by_horizon(
         reasons = "; ".join(f"{within}: {reason}" for within, reason in dropped.items())
         raise ModelError(f"no horizon can be trained as of {as_of_label(until_s)}: {reasons}")
     return results, dropped
-
-
-def _of_baselines(part: HorizonParts, spec: FeatureSpec) -> list[Evaluation]:
-    return [
-        evaluate_baseline(baseline, part.train, part.test)
-        for baseline in baselines(spec, part.train.horizon_s)
-    ]
 
 
 def _reliability(horizon: _Compared) -> Rows:

@@ -9,22 +9,8 @@ from features.common.arrays import pages
 from features.common.times import as_of_label
 from prefetch.actions import ItemState
 from prefetch.databases import Database, advisory_lock, insert_new
-from prefetch.journal.tables import (
-    CANCELLED,
-    CLOCK_SLACK_S,
-    COUNTED,
-    PLAN,
-    REPLACED,
-    STANDING,
-    UNDONE,
-    change_in_order,
-    items,
-    of_its_plan,
-    of_plan,
-    of_standing_plan,
-    plans,
-    pruned,
-)
+from prefetch.journal import tables
+from prefetch.journal.tables import items, of_plan, plans, pruned
 
 ITEMS_AT_ONCE = 2000
 """Written in one transaction: others wait for less than a second meanwhile, and memory stays small."""
@@ -56,12 +42,12 @@ def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
 
     Not what expired, nor a file on which a newer plan decides.
     """
-    standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == STANDING)
+    standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == tables.STANDING)
     with database.reading() as connection:
         plans_that_stand = connection.execute(standing).all()
     again = {"state": ItemState.PLANNED, "attempts": 0, "updated_at_s": now_s, "error": None, "fault": None}
     # Of a plan that is cancelled or replaced meanwhile, nothing would end what is planned again.
-    stands = sa.exists().where(of_standing_plan)
+    stands = sa.exists().where(tables.of_standing_plan)
     due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s, stands)
     n_items = 0
     for plan in plans_that_stand:
@@ -75,17 +61,8 @@ def change_all(database: Database, where: Where, values: Mapping[str, object]) -
     n_changed = 0
     while ids := _ids(database, where, ITEMS_AT_ONCE):
         with database.writing() as connection:
-            n_changed += change_in_order(connection, (items.c.item_id.in_(ids), *where), values)
+            n_changed += tables.change_in_order(connection, (items.c.item_id.in_(ids), *where), values)
     return n_changed
-
-
-def delete_all(database: Database, where: Where) -> int:
-    n_deleted = 0
-    while ids := _ids(database, where, ITEMS_AT_ONCE):
-        with database.writing() as connection:
-            deleted = sa.delete(items).where(items.c.item_id.in_(ids), *where)
-            n_deleted += connection.execute(deleted).rowcount
-    return n_deleted
 
 
 def _cancel(
@@ -104,9 +81,9 @@ def _cancel(
                 if connection.scalar(sa.select(plans.c.cache).where(*_unchanged(plan))) is None:
                     return n_planned, n_running
                 free = (these, sa.or_(items.c.state == ItemState.PLANNED, early))
-                n_planned += change_in_order(connection, free, values)
+                n_planned += tables.change_in_order(connection, free, values)
                 held = (these, items.c.state == ItemState.RUNNING)
-                n_running += change_in_order(connection, held, {"state": ItemState.CANCELLING})
+                n_running += tables.change_in_order(connection, held, {"state": ItemState.CANCELLING})
     return n_planned, n_running
 
 
@@ -130,16 +107,16 @@ def newest_plan_s(connection: sa.Connection, cache: str, after_s: int, now_s: fl
 
     Plans that are cancelled, half recorded or of the future do not count.
     """
-    newer = (plans.c.cache == cache, plans.c.kind == PLAN, *_newer(after_s, now_s))
+    newer = (plans.c.cache == cache, plans.c.kind == tables.PLAN, *_newer(after_s, now_s))
     newest_s = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*newer))
     return None if newest_s is None else int(newest_s)
 
 
 def _newer(as_of_s: int, now_s: float) -> Where:
     return (
-        plans.c.state.in_(COUNTED),
+        plans.c.state.in_(tables.COUNTED),
         plans.c.as_of_s > as_of_s,
-        plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
+        plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S,
     )
 
 
@@ -152,15 +129,15 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
     """Unfinished items that do not count because of `plan`, with the reason for their receipts."""
     its = of_plan(plan.cache, plan.as_of_s)
     yield [*its, items.c.generation < plan.generation], "replaced by another plan of the same time"
-    if plan.state == CANCELLED:
+    if plan.state == tables.CANCELLED:
         yield its, None
-    if plan.state == REPLACED:
+    if plan.state == tables.REPLACED:
         yield its, f"replaced by the plan of {as_of_label(plan.replaced_by_s)}"
-    if plan.state in COUNTED:
+    if plan.state in tables.COUNTED:
         older = (items.c.cache == plan.cache, items.c.as_of_s < plan.as_of_s)
         named = _names(sa.select(items.c.name).where(*its, items.c.generation == plan.generation))
         yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
-    if plan.state == STANDING:
+    if plan.state == tables.STANDING:
         yield (
             [*its, _names(_decided_by_newer(plan, now_s))],
             "replaced by what a newer plan says of this file",
@@ -171,7 +148,7 @@ def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
     """Files that a newer plan decides on, or on which a newer item was carried out, whatever its plan."""
     counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == items.c.generation)
     done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
-    joined = sa.select(items.c.name).join(plans, of_its_plan)
+    joined = sa.select(items.c.name).join(plans, tables.of_its_plan)
     return joined.where(items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))
 
 
@@ -223,7 +200,12 @@ class Pruning:
             insert_new(connection, pruned, [row])
             # With older ones without items: those with items were forgotten before.
             connection.execute(sa.delete(plans).where(plans.c.cache == cache, plans.c.as_of_s <= as_of_s))
-        return delete_all(self._database, whose)
+        n_deleted = 0
+        while ids := _ids(self._database, whose, ITEMS_AT_ONCE):
+            with self._database.writing() as connection:
+                deleted = sa.delete(items).where(items.c.item_id.in_(ids), *whose)
+                n_deleted += connection.execute(deleted).rowcount
+        return n_deleted
 
     def give_up(self, cache: str, *, now_s: float) -> None:
         """Remember that all plans of a cache before `now_s` were lost with another journal."""
@@ -248,7 +230,7 @@ def pruned_at(connection: sa.Connection, cache: str, as_of_s: int) -> float | No
 def _is_settled(before_s: float, now_s: float) -> list[sa.ColumnElement[bool]]:
     """Conditions on a group of items: none is unfinished or still in force, and none changed lately."""
     return [
-        sa.func.max(sa.case((items.c.state.in_(UNDONE), 1), else_=0)) == 0,
+        sa.func.max(sa.case((items.c.state.in_(tables.UNDONE), 1), else_=0)) == 0,
         sa.func.max(items.c.expires_at_s) <= now_s,
         sa.func.max(items.c.updated_at_s) <= before_s,
     ]

@@ -9,7 +9,7 @@ it.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,45 +19,11 @@ from features.common.errors import ConflictError, InputError
 from features.common.times import as_of_label
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database, advisory_lock, analyze, insert_new, upsert
-from prefetch.journal.cleanup import (
-    ITEMS_AT_ONCE,
-    Pruning,
-    Where,
-    cancel_superseded,
-    change_all,
-    expired_early,
-    newest_plan_s,
-    pruned_at,
-    recorder,
-    retry_failed,
-)
+from prefetch.journal import cleanup, tables
+from prefetch.journal.cleanup import ITEMS_AT_ONCE, Pruning, Where, cancel_superseded, change_all
 from prefetch.journal.lease import Leases
 from prefetch.journal.reports import Reports
-from prefetch.journal.tables import (
-    CANCELLED,
-    CLAIMED,
-    CLOCK_SLACK_S,
-    KNOWN,
-    PLAN,
-    PROMOTED,
-    RECORDING,
-    REPLACED,
-    STANDING,
-    UNDONE,
-    UNPROVEN,
-    Heading,
-    Item,
-    Items,
-    Receipt,
-    heading,
-    items,
-    metadata,
-    new_row,
-    of_its_plan,
-    of_plan,
-    of_standing_plan,
-    plans,
-)
+from prefetch.journal.tables import Heading, Item, Items, Receipt, items, plans
 
 __all__ = ["Item", "Journal", "Receipt"]
 
@@ -115,7 +81,7 @@ class Plans:
         for an item without a basis, and ConflictError if another plan of that time is recorded meanwhile, or
         this one is cancelled.
         """
-        head, n_new = heading(plan) if len(plan) else empty, 0
+        head, n_new = tables.heading(plan) if len(plan) else empty, 0
         if head is None:
             return 0
         _refuse_future(head, now_s)
@@ -129,7 +95,7 @@ class Plans:
 
     def overtake(self, cache: str, as_of_s: int, *, by_s: int, now_s: float) -> None:
         """Replace a plan that stands as a newer one at `by_s` would, which may have no items."""
-        this = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.state == STANDING)
+        this = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.state == tables.STANDING)
         with self._database.writing() as connection:
             connection.execute(sa.update(plans).where(*this).values(**_replaced(by_s)))
         self.cancel_superseded(cache, now_s=now_s)
@@ -138,15 +104,17 @@ class Plans:
         """The basis that the items of models in `plan` were recorded with; None: it was not recorded."""
         if not len(plan):
             return None
-        head = heading(plan)
-        whose = of_plan(head.cache, head.as_of_s)
+        head = tables.heading(plan)
+        whose = tables.of_plan(head.cache, head.as_of_s)
         with self._database.reading() as connection:
             known = _known(connection, head)
             if known is None or known.digest != head.digest:
                 return None
             query = sa.select(items.c.basis).where(*whose, items.c.generation == known.generation).distinct()
             bases = set(connection.scalars(query))
-        return next((basis for basis in (UNPROVEN, PROMOTED, KNOWN) if basis in bases), None)
+        return next(
+            (basis for basis in (tables.UNPROVEN, tables.PROMOTED, tables.KNOWN) if basis in bases), None
+        )
 
     def cancel(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> tuple[int, int]:
         """Cancel the items of one plan, or of all plans for a cache, that are unfinished, or failed in time.
@@ -156,25 +124,27 @@ class Plans:
         plan of its time may be recorded.
         """
         failed = sa.and_(items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s)
-        left = sa.or_(items.c.state.in_(UNDONE), expired_early(now_s), failed)
-        undone = sa.exists().where(of_its_plan, left)
+        left = sa.or_(items.c.state.in_(tables.UNDONE), cleanup.expired_early(now_s), failed)
+        undone = sa.exists().where(tables.of_its_plan, left)
         whose = [plans.c.cache == cache, *([] if as_of_s is None else [plans.c.as_of_s == as_of_s])]
         with self._database.writing() as connection:
-            advisory_lock(connection, recorder(cache))
-            moments = sa.select(plans.c.as_of_s).where(*whose, sa.or_(undone, plans.c.state == RECORDING))
+            advisory_lock(connection, cleanup.recorder(cache))
+            moments = sa.select(plans.c.as_of_s).where(
+                *whose, sa.or_(undone, plans.c.state == tables.RECORDING)
+            )
             cancelled = plans.c.as_of_s.in_(connection.scalars(moments).all())
             change = sa.update(plans).where(plans.c.cache == cache, cancelled)
-            connection.execute(change.values(state=CANCELLED, is_settled=False))
+            connection.execute(change.values(state=tables.CANCELLED, is_settled=False))
         given_up = {"state": ItemState.CANCELLED, "updated_at_s": now_s}
-        n_failed = change_all(self._database, (*of_plan(cache, as_of_s), failed), given_up)
+        n_failed = change_all(self._database, (*tables.of_plan(cache, as_of_s), failed), given_up)
         n_waiting, n_under_way = self.cancel_superseded(cache, now_s=now_s)
         return n_failed + n_waiting, n_under_way
 
     def unpin(self, cache: str, as_of_s: int | None = None, *, now_s: float) -> int:
         """End the time of the pins of one plan, or of all for a cache, done or under way; return how many."""
         stands = (
-            *of_plan(cache, as_of_s),
-            items.c.state.in_((ItemState.DONE, *CLAIMED)),
+            *tables.of_plan(cache, as_of_s),
+            items.c.state.in_((ItemState.DONE, *tables.CLAIMED)),
             items.c.action == Action.PIN,
             items.c.expires_at_s > int(now_s),
         )
@@ -182,7 +152,7 @@ class Plans:
 
     def retry(self, cache: str, *, now_s: float) -> int:
         """Plan again what failed, as if it had not been tried; return how many items."""
-        return retry_failed(self._database, cache, now_s=now_s)
+        return cleanup.retry_failed(self._database, cache, now_s=now_s)
 
     def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
         """Mark what is still planned after its time as expired; return how many, but for some actions.
@@ -199,17 +169,24 @@ class Plans:
     def _begin(self, head: Heading, now_s: float) -> int | None:
         """The generation to record; None: the journal has this plan."""
         with self._database.writing() as connection:
-            advisory_lock(connection, recorder(head.cache))
-            if pruned_at(connection, head.cache, head.as_of_s) is not None:
+            advisory_lock(connection, cleanup.recorder(head.cache))
+            if cleanup.pruned_at(connection, head.cache, head.as_of_s) is not None:
                 return None
             known = _known(connection, head)
             if known is not None and known.digest == head.digest:
-                if known.state == RECORDING:
+                if known.state == tables.RECORDING:
                     return int(known.generation)
-                if known.state != REPLACED or newest_plan_s(connection, head.cache, head.as_of_s, now_s):
+                if known.state != tables.REPLACED or cleanup.newest_plan_s(
+                    connection, head.cache, head.as_of_s, now_s
+                ):
                     return None
             generation = 1 if known is None else known.generation + 1
-            new = {"generation": generation, "state": RECORDING, "replaced_by_s": None, "is_settled": True}
+            new = {
+                "generation": generation,
+                "state": tables.RECORDING,
+                "replaced_by_s": None,
+                "is_settled": True,
+            }
             row = {**dataclasses.asdict(head), **new, "recorded_at_s": now_s}
             upsert(connection, plans, [row])
         return generation
@@ -217,44 +194,52 @@ class Plans:
     def _add(self, head: Heading, page: Sequence[Item], generation: int, now_s: float) -> int:
         # In one order, so that two runs that record one plan cannot wait for each other.
         ordered = sorted(page, key=lambda item: item.item_id)
-        rows = [new_row(item, generation, now_s) for item in ordered]
+        rows = [tables.new_row(item, generation, now_s) for item in ordered]
         with self._database.writing() as connection:
-            advisory_lock(connection, recorder(head.cache))
+            advisory_lock(connection, cleanup.recorder(head.cache))
             if not _is_recording(connection, head, generation):
                 return 0
             n_new = insert_new(connection, items, rows)
             if n_new < len(rows):
-                connection.execute(_RELISTED, [_relisted(row) for row in rows])
+                renamed = {"item_id": "id"} | {name: f"new_{name}" for name in (*_UPDATED, "generation")}
+                relisted = [{new: row[name] for name, new in renamed.items()} for row in rows]
+                connection.execute(_RELISTED, relisted)
         return n_new
 
     def _publish(self, head: Heading, generation: int, *, is_large: bool, now_s: float) -> None:
         this = (plans.c.cache == head.cache, plans.c.as_of_s == head.as_of_s)
         with self._database.writing() as connection:
-            advisory_lock(connection, recorder(head.cache))
+            advisory_lock(connection, cleanup.recorder(head.cache))
             if not _is_recording(connection, head, generation):
                 return
             if is_large:
                 analyze(connection, items)
             newest_s = None
-            if head.kind == PLAN:
-                newest_s = newest_plan_s(connection, head.cache, head.as_of_s, now_s)
+            if head.kind == tables.PLAN:
+                newest_s = cleanup.newest_plan_s(connection, head.cache, head.as_of_s, now_s)
                 replaced = _replaced(head.as_of_s if newest_s is None else newest_s)
-                older = (plans.c.cache == head.cache, plans.c.as_of_s < head.as_of_s, plans.c.kind == PLAN)
-                connection.execute(
-                    sa.update(plans).where(*older, plans.c.state == STANDING).values(**replaced)
+                older = (
+                    plans.c.cache == head.cache,
+                    plans.c.as_of_s < head.as_of_s,
+                    plans.c.kind == tables.PLAN,
                 )
-            state = {"state": STANDING, "is_settled": False} if newest_s is None else _replaced(newest_s)
+                connection.execute(
+                    sa.update(plans).where(*older, plans.c.state == tables.STANDING).values(**replaced)
+                )
+            state = (
+                {"state": tables.STANDING, "is_settled": False} if newest_s is None else _replaced(newest_s)
+            )
             connection.execute(sa.update(plans).where(*this).values(**state))
 
 
 def _restorable(cache: str, now_s: float) -> Where:
     """Items of plans that count which a wrong clock let expire."""
-    counts = sa.exists().where(of_standing_plan, plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
-    return (items.c.cache == cache, expired_early(now_s), counts)
+    counts = sa.exists().where(tables.of_standing_plan, plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
+    return (items.c.cache == cache, cleanup.expired_early(now_s), counts)
 
 
 def _refuse_future(head: Heading, now_s: float) -> None:
-    if head.as_of_s > now_s + CLOCK_SLACK_S:
+    if head.as_of_s > now_s + tables.CLOCK_SLACK_S:
         raise InputError(
             f"the plan of cache {head.cache!r} is of {as_of_label(head.as_of_s)}, and it is only "
             f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace those of "
@@ -270,20 +255,16 @@ def _known(connection: sa.Connection, head: Heading) -> sa.Row[Any] | None:
 def _is_recording(connection: sa.Connection, head: Heading, generation: int) -> bool:
     """False: another run was quicker with the same plan. Raises ConflictError if it must not go on."""
     known = _known(connection, head)
-    if known is None or known.generation != generation or known.state == CANCELLED:
+    if known is None or known.generation != generation or known.state == tables.CANCELLED:
         raise ConflictError(
             f"the plan of cache {head.cache!r} at {as_of_label(head.as_of_s)} was cancelled, or another one "
             "of that time was pushed, while it was being recorded; run again to push it anyway"
         )
-    return bool(known.state == RECORDING)
-
-
-def _relisted(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": row["item_id"], **{f"new_{name}": row[name] for name in (*_UPDATED, "generation")}}
+    return bool(known.state == tables.RECORDING)
 
 
 def _replaced(by_s: int) -> dict[str, object]:
-    return {"state": REPLACED, "replaced_by_s": by_s, "is_settled": False}
+    return {"state": tables.REPLACED, "replaced_by_s": by_s, "is_settled": False}
 
 
 class Journal:
@@ -298,7 +279,7 @@ class Journal:
     def __init__(self, url: str, *, must_exist: bool = False) -> None:
         self._database = Database(
             url,
-            metadata,
+            tables.metadata,
             setting="push.journal",
             what="push journal",
             patience_s=_PATIENCE_S,

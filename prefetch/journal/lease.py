@@ -23,19 +23,8 @@ from features.common.errors import ConflictError
 from features.common.times import as_of_label
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database, advisory_lock, upsert
-from prefetch.journal.tables import (
-    CLAIMED,
-    CLOCK_SLACK_S,
-    MAX_ERROR_CHARS,
-    Item,
-    Receipt,
-    change_in_order,
-    item_of,
-    items,
-    leases,
-    of_standing_plan,
-    plans,
-)
+from prefetch.journal import tables
+from prefetch.journal.tables import Item, Receipt, items, leases, plans
 
 
 def new_owner() -> str:
@@ -183,8 +172,8 @@ def given_back(now_s: float) -> dict[str, object]:
 
 
 def _plan_again(connection: sa.Connection, cache: str, now_s: float) -> None:
-    in_flight = (items.c.cache == cache, items.c.state.in_(CLAIMED))
-    change_in_order(connection, in_flight, given_back(now_s))
+    in_flight = (items.c.cache == cache, items.c.state.in_(tables.CLAIMED))
+    tables.change_in_order(connection, in_flight, given_back(now_s))
 
 
 def _row(connection: sa.Connection, cache: str) -> sa.Row[Any] | None:
@@ -193,7 +182,7 @@ def _row(connection: sa.Connection, cache: str) -> sa.Row[Any] | None:
 
 def _is_held(lease: sa.Row[Any], now_s: float) -> bool:
     """Not if it expired, a wrong clock wrote it, or its holder is known to be dead."""
-    if lease.holder is None or not now_s < lease.until_s <= now_s + LEASE_S + CLOCK_SLACK_S:
+    if lease.holder is None or not now_s < lease.until_s <= now_s + LEASE_S + tables.CLOCK_SLACK_S:
         return False
     return not is_dead(lease.holder)
 
@@ -201,7 +190,7 @@ def _is_held(lease: sa.Row[Any], now_s: float) -> bool:
 # Written once: to put a statement together takes longer than to carry it out.
 _AT_S = sa.bindparam("now_s", type_=sa.Double)
 _RETRY_AT_S = sa.case(
-    (sa.or_(items.c.error.is_(None), items.c.updated_at_s > _AT_S + CLOCK_SLACK_S), 0.0),
+    (sa.or_(items.c.error.is_(None), items.c.updated_at_s > _AT_S + tables.CLOCK_SLACK_S), 0.0),
     else_=items.c.updated_at_s + items.c.attempts * sa.bindparam("retry_after_s", type_=sa.Double),
 )
 _WAITING = (
@@ -210,11 +199,11 @@ _WAITING = (
     items.c.state == ItemState.PLANNED,
     items.c.expires_at_s > _AT_S,
     sa.func.coalesce(items.c.source, "").not_in(sa.bindparam("but", expanding=True)),
-    plans.c.as_of_s <= _AT_S + CLOCK_SLACK_S,
+    plans.c.as_of_s <= _AT_S + tables.CLOCK_SLACK_S,
 )
 _NEXT = (
     sa.select(items)
-    .join(plans, of_standing_plan)
+    .join(plans, tables.of_standing_plan)
     .where(*_WAITING, _RETRY_AT_S <= _AT_S)
     .order_by(items.c.attempts, items.c.as_of_s, items.c.rank, items.c.item_id)
     .limit(sa.bindparam("n_items"))
@@ -225,8 +214,9 @@ _BEGIN = (
     .where(items.c.item_id.in_(sa.bindparam("ids", expanding=True)))
     .values(state=ItemState.RUNNING, attempts=items.c.attempts + 1)
 )
-_NEXT_RETRY = sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, of_standing_plan).where(*_WAITING)
-_IS_CANCELLING = items.c.state == ItemState.CANCELLING
+_NEXT_RETRY = (
+    sa.select(sa.func.min(_RETRY_AT_S)).join_from(items, plans, tables.of_standing_plan).where(*_WAITING)
+)
 _RESULT = sa.bindparam("new_state", type_=sa.String)
 _FINISH = (
     sa.update(items)
@@ -263,7 +253,7 @@ class LeasedItems:
             rows = connection.execute(_NEXT, parameters).mappings().all()
             if rows:
                 connection.execute(_BEGIN, {"ids": [row["item_id"] for row in rows]})
-        return [item_of(row, row["attempts"] + 1) for row in rows]
+        return [tables.item_of(row, row["attempts"] + 1) for row in rows]
 
     def next_retry_s(
         self, action: Action, *, now_s: float, but: Collection[str] = (), retry_after_s: float = 0.0
@@ -281,9 +271,9 @@ class LeasedItems:
                 connection.execute(_FINISH, rows)
 
     def give_back(self, item_ids: Collection[str], *, now_s: float) -> None:
-        these = (items.c.item_id.in_(item_ids), items.c.state.in_(CLAIMED))
+        these = (items.c.item_id.in_(item_ids), items.c.state.in_(tables.CLAIMED))
         with self._lease.writing() as connection:
-            change_in_order(connection, these, given_back(now_s) | {"attempts": items.c.attempts - 1})
+            tables.change_in_order(connection, these, given_back(now_s) | {"attempts": items.c.attempts - 1})
 
     def cancelled(self) -> set[str]:
         query = sa.select(items.c.item_id).where(items.c.cache == self._lease.cache, _IS_CANCELLING)
@@ -295,7 +285,7 @@ class LeasedItems:
 
     def lose_pin(self, item_id: str, error: str, *, now_s: float) -> None:
         """Write that a pinned file is gone: the pin is failed, and is not renewed again."""
-        lost = {"state": ItemState.FAILED, "error": error[:MAX_ERROR_CHARS], "fault": "file"}
+        lost = {"state": ItemState.FAILED, "error": error[: tables.MAX_ERROR_CHARS], "fault": "file"}
         self._note([{"id": item_id, "updated_at_s": now_s, **lost}])
 
     def _note(self, rows: Sequence[Mapping[str, object]]) -> None:
@@ -314,5 +304,5 @@ def _finished(item_id: str, receipt: Receipt, now_s: float) -> dict[str, Any]:
     row = dataclasses.asdict(receipt)
     del row["already"]
     if receipt.error is not None:
-        row["error"] = receipt.error[:MAX_ERROR_CHARS]
+        row["error"] = receipt.error[: tables.MAX_ERROR_CHARS]
     return {"id": item_id, "new_state": row.pop("state"), **row, "updated_at_s": now_s}

@@ -10,22 +10,8 @@ import sqlalchemy as sa
 from features.schema import RECEIPTS
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database
-from prefetch.journal.tables import (
-    CLOCK_SLACK_S,
-    COUNTED,
-    PLAN,
-    RECORDING,
-    STANDING,
-    UNDONE,
-    Item,
-    Try,
-    is_unproven,
-    item_of,
-    items,
-    of_plan,
-    of_standing_plan,
-    plans,
-)
+from prefetch.journal import tables
+from prefetch.journal.tables import Item, Try, items, of_plan, plans
 
 _ROWS_AT_ONCE = 5000
 _RECEIPT_COLUMNS = dict.fromkeys((*RECEIPTS.column_names, "cache", "as_of_s"))
@@ -49,17 +35,11 @@ class Reports:
         return {state.value: n_items.get(state, 0) for state in ItemState}
 
     def planned(self, cache: str) -> int:
-        waiting = (items.c.cache == cache, items.c.state == ItemState.PLANNED)
-        with self._database.reading() as connection:
-            return int(connection.scalar(sa.select(sa.func.count()).where(*waiting)) or 0)
+        return self._count(items.c.cache == cache, items.c.state == ItemState.PLANNED)
 
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""
-        with self._database.reading() as connection:
-            oldest_s = connection.scalar(
-                sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache)
-            )
-        return None if oldest_s is None else int(oldest_s)
+        return self._time(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
 
     def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
         query = sa.select(items.c.fault, sa.func.count().label("n_items")).group_by(items.c.fault)
@@ -80,21 +60,13 @@ class Reports:
 
     def newest_s(self, cache: str, *, now_s: float) -> int | None:
         """The time of the newest plan that counts, of any kind; None: there is none."""
-        counts = (
-            plans.c.cache == cache,
-            plans.c.state.in_(COUNTED),
-            plans.c.as_of_s <= now_s + CLOCK_SLACK_S,
-        )
-        with self._database.reading() as connection:
-            newest_s: int | None = connection.scalar(sa.select(sa.func.max(plans.c.as_of_s)).where(*counts))
-        return newest_s
+        counts = (plans.c.state.in_(tables.COUNTED), plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
+        return self._time(sa.select(sa.func.max(plans.c.as_of_s)).where(plans.c.cache == cache, *counts))
 
     def stands(self, cache: str, as_of_s: int) -> bool:
         """Whether a PLAN of that time is carried out, or being recorded."""
-        whose = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.kind == PLAN)
-        query = sa.select(sa.func.count()).where(*whose, plans.c.state.in_((RECORDING, STANDING)))
-        with self._database.reading() as connection:
-            return bool(connection.scalar(query))
+        whose = (plans.c.cache == cache, plans.c.as_of_s == as_of_s, plans.c.kind == tables.PLAN)
+        return bool(self._count(*whose, plans.c.state.in_((tables.RECORDING, tables.STANDING))))
 
     def tries(self, cache: str, *, since_s: float, until_s: float = math.inf) -> list[Try]:
         """Tries to fetch that ended in this time and whose result depended on the source, oldest first."""
@@ -130,10 +102,10 @@ class Reports:
         """Names that plans evict and no push has evicted yet: newest plan first, then by rank."""
         query = (
             sa.select(items.c.name)
-            .join(plans, of_standing_plan)
+            .join(plans, tables.of_standing_plan)
             .where(items.c.cache == cache, items.c.action == Action.EVICT, items.c.expires_at_s > now_s)
             .where(items.c.state.in_((ItemState.PLANNED, ItemState.FAILED)))
-            .where(plans.c.as_of_s <= now_s + CLOCK_SLACK_S)
+            .where(plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
             .order_by(items.c.as_of_s.desc(), items.c.rank)
         )
         with self._database.reading() as connection:
@@ -145,49 +117,44 @@ class Reports:
         Failed items count until their plan is replaced or cancelled: a steward goes on with evictions that
         failed, and another push may. Pins that stand are given by `pins`; what is fetched or evicted is done.
         """
-        failed = sa.and_(
-            items.c.state == ItemState.FAILED,
-            sa.exists().where(of_standing_plan),
-        )
-        stands = (sa.or_(items.c.state.in_(UNDONE), failed), items.c.expires_at_s > now_s)
-        query = sa.select(sa.func.count()).where(items.c.cache == cache, is_unproven, *stands)
-        with self._database.reading() as connection:
-            return int(connection.scalar(query) or 0)
+        failed = sa.and_(items.c.state == ItemState.FAILED, sa.exists().where(tables.of_standing_plan))
+        stands = (sa.or_(items.c.state.in_(tables.UNDONE), failed), items.c.expires_at_s > now_s)
+        return self._count(items.c.cache == cache, tables.is_unproven, *stands)
 
     def pins(self, cache: str, *, now_s: float) -> list[Item]:
         """Pins that stand, by rank: of each file the latest decision, if it is a pin that has not expired."""
-        return [item_of(row, row["attempts"]) for row in self._standing_pins(cache, now_s)]
+        return [tables.item_of(row, row["attempts"]) for row in self._standing_pins(cache, now_s)]
 
     def due_pins(self, cache: str, *, now_s: float, touch_every_s: int) -> list[Item]:
         """Pins that stand and were not renewed for `touch_every_s`, by rank."""
         standing = self._standing_pins(cache, now_s)
-        since_s, until_s = now_s - touch_every_s, now_s + CLOCK_SLACK_S
+        since_s, until_s = now_s - touch_every_s, now_s + tables.CLOCK_SLACK_S
         due = [row for row in standing if not since_s < (row["renewed_at_s"] or 0.0) <= until_s]
-        return [item_of(row, row["attempts"]) for row in due]
+        return [tables.item_of(row, row["attempts"]) for row in due]
+
+    def _count(self, *where: sa.ColumnElement[bool]) -> int:
+        with self._database.reading() as connection:
+            return int(connection.scalar(sa.select(sa.func.count()).where(*where)) or 0)
+
+    def _time(self, query: sa.Select[tuple[Any]]) -> int | None:
+        with self._database.reading() as connection:
+            time_s = connection.scalar(query)
+        return None if time_s is None else int(time_s)
 
     def _standing_pins(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
         """As far back as the oldest pin that has not expired: what was decided before does not matter."""
-        no_future = items.c.as_of_s <= now_s + CLOCK_SLACK_S
+        no_future = items.c.as_of_s <= now_s + tables.CLOCK_SLACK_S
         done = (items.c.cache == cache, items.c.state == ItemState.DONE, no_future)
         stands = (*done, items.c.action == Action.PIN, items.c.expires_at_s > now_s)
         oldest = sa.select(sa.func.min(items.c.as_of_s)).where(*stands).correlate(None).scalar_subquery()
-        newest_first = (
-            items.c.as_of_s.desc(),
-            items.c.generation.desc(),
-            (items.c.action == Action.PIN).desc(),
-        )
+        is_pin = items.c.action == Action.PIN
+        newest_first = (items.c.as_of_s.desc(), items.c.generation.desc(), is_pin.desc())
         turn = sa.func.row_number().over(partition_by=items.c.name, order_by=newest_first).label("turn")
-        decisions = (
-            sa.select(items, turn)
-            .where(*done, items.c.action.in_(_DECIDES), items.c.as_of_s >= oldest)
-            .subquery()
-        )
+        decides = (*done, items.c.action.in_(_DECIDES), items.c.as_of_s >= oldest)
+        decisions = sa.select(items, turn).where(*decides).subquery()
         decided = decisions.c
-        query = (
-            sa.select(decisions)
-            .where(decided.turn == 1, decided.action == Action.PIN, decided.expires_at_s > now_s)
-            .order_by(decided.rank, decided.item_id)
-        )
+        pins = (decided.turn == 1, decided.action == Action.PIN, decided.expires_at_s > now_s)
+        query = sa.select(decisions).where(*pins).order_by(decided.rank, decided.item_id)
         with self._database.reading() as connection:
             return connection.execute(query).mappings().all()
 

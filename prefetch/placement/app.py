@@ -16,21 +16,11 @@ from starlette.staticfiles import StaticFiles
 
 from features.common.errors import CachecastError, InputError, ServiceError, bounded
 from features.common.hosts import called_by
+from prefetch.placement import messages
 from prefetch.placement.connections import SUBJECT, Gate
 from prefetch.placement.database import Synchroniser
 from prefetch.placement.front import Front, ServiceMetrics, registry
-from prefetch.placement.messages import (
-    SCORE_BODY,
-    FileName,
-    Heartbeat,
-    SiteName,
-    checked_name,
-    checked_site,
-    dataset_of,
-    first_fault,
-    joining,
-    score_asked,
-)
+from prefetch.placement.messages import FileName, SiteName
 from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
@@ -94,7 +84,7 @@ def application(
     add("/serve", api.unserve, methods=["DELETE"], dependencies=operators)
     add("/ds/reassign/{dataset:path}/{sites}", api.reassign, methods=["PUT"], dependencies=operators)
     add("/ds/reassign/{dataset:path}", api.unassign, methods=["DELETE"], dependencies=operators)
-    add("/score", api.score, methods=["POST"], openapi_extra=SCORE_BODY)
+    add("/score", api.score, methods=["POST"], openapi_extra=messages.SCORE_BODY)
     add("/metrics", api.metrics, methods=["GET"], response_class=PlainTextResponse)
     add("/health", api.health, methods=["GET"])
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -148,7 +138,7 @@ class Api:
             }
         return by_site
 
-    async def beat(self, body: Heartbeat, request: Request) -> str:
+    async def beat(self, body: messages.Heartbeat, request: Request) -> str:
         """A cache server reports that it is alive; due well within the liveness time. Needs its token.
 
         One that is not configured needs that of its federation.
@@ -156,7 +146,9 @@ class Api:
         owner = await self.known_only(request)
         site = federation_of(owner)
         if site is not None and body.id not in self._service.options.taken:
-            self._service.admit(body.id, joining(site, at=body.site, address=body.address, size=body.size))
+            self._service.admit(
+                body.id, messages.joining(site, at=body.site, address=body.address, size=body.size)
+            )
         elif owner not in (OPERATORS, body.id):
             raise HTTPException(403, f"this is not the token of {body.id}")
         else:
@@ -195,22 +187,22 @@ class Api:
 
     async def reassign(self, dataset: Dataset, sites: str) -> PlainTextResponse:
         """Place a dataset at sites by hand, best first: `A,B`, or `other`. Needs the operators' token."""
-        did = dataset_of(checked_name(dataset))
-        names = tuple(checked_site(site) for site in sites.split(","))
+        did = messages.dataset_of(messages.checked_name(dataset))
+        names = tuple(messages.checked_site(site) for site in sites.split(","))
         self._service.check_sites(names)
         await self._keeper.change(lambda db: db.reassign(did, names), lambda s: s.reassign(did, names))
         return PlainTextResponse("Done.")
 
     async def unassign(self, dataset: Dataset) -> PlainTextResponse:
         """Place a dataset by its popularity again. Needs the operators' token."""
-        did = dataset_of(checked_name(dataset))
+        did = messages.dataset_of(messages.checked_name(dataset))
         await self._keeper.change(lambda db: db.reassign(did, None), lambda s: s.reassign(did, None))
         return PlainTextResponse("Done.")
 
     async def score(self, request: Request) -> Score:
         """Rank the sites for a job: cached and predicted fractions of its input, and KIT's Eq. 1."""
         body, ranked = await request.body(), self._service.ranking()
-        return await asyncio.to_thread(lambda: ranked(score_asked(body)))
+        return await asyncio.to_thread(lambda: ranked(messages.score_asked(body)))
 
     async def metrics(self) -> Response:
         """Figures for Prometheus."""
@@ -240,7 +232,7 @@ def _require(is_allowed: bool) -> None:
 
 def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return JSONResponse({"error": first_fault(error.errors()[0])}, 400)
+    return JSONResponse({"error": messages.first_fault(error.errors()[0])}, 400)
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:

@@ -12,16 +12,6 @@ from collections.abc import Iterable, Mapping
 from replay.ranges import SPACE, Layout, covered, layout_of
 
 
-def wire(layout: Layout, servers: Mapping[str, tuple[str, float]]) -> dict[str, list[list[object]]]:
-    """The form that Rucio reads: `servers` are address and size by id."""
-    order = sorted({part.owner for part in layout.ranges})
-    index = {name: i for i, name in enumerate(order)}
-    return {
-        "servers": [list(servers[name]) for name in order],
-        "ranges": [[index[part.owner], part.upper / SPACE] for part in layout.ranges],
-    }
-
-
 @dataclasses.dataclass(frozen=True)
 class CacheServer:
     """One cache server. `size`: its capacity, in a unit of its site; `seen_at_s`: its last heartbeat."""
@@ -146,11 +136,16 @@ class Fleet:
         return self._ranges
 
     def _wired(self) -> dict[str, dict[str, list[list[object]]]]:
-        wired = {}
-        for site in self.live_sites():
+        """The form that Rucio reads, by site."""
+        wired: dict[str, dict[str, list[list[object]]]] = {}
+        for site, layout in sorted(self._layouts.items()):
             sizes, alive = self._sizes(site), self._alive[site]
-            servers = {id: (server.address, _plain(sizes[id])) for id, server in alive.items() if id in sizes}
-            wired[site] = wire(self._layouts[site], servers)
+            order = sorted({part.owner for part in layout.ranges})
+            index = {id: i for i, id in enumerate(order)}
+            wired[site] = {
+                "servers": [[alive[id].address, _plain(sizes[id])] for id in order],
+                "ranges": [[index[part.owner], part.upper / SPACE] for part in layout.ranges],
+            }
         return wired
 
     def _alive_at(self, now_s: float) -> dict[str, dict[str, CacheServer]]:

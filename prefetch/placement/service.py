@@ -12,20 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 from features.common.errors import InputError
+from prefetch.placement import messages
 from prefetch.placement.fleet import CacheServer, Fleet, Pending, Stored
-from prefetch.placement.messages import (
-    OTHER,
-    Input,
-    Member,
-    Members,
-    PreparedAnswer,
-    ScoreAsked,
-    checked_name,
-    dataset_of,
-    host_and_port,
-    json_answer,
-    member,
-)
+from prefetch.placement.messages import Input, Member, PreparedAnswer, ScoreAsked
 from prefetch.placement.score import Score, score
 from prefetch.placement.snapshot import NOTHING, NOWHERE, Snapshot
 from replay.ranges import key_of, scores
@@ -54,7 +43,7 @@ class Options:
     forget_s: int
     max_wait_s: int
     never: tuple[str, ...]
-    members: Members
+    members: messages.Members
     federations: frozenset[str]
     taken: frozenset[str]
     clusters: Mapping[str, Cluster]
@@ -76,7 +65,7 @@ class Service:
         self._answers: dict[str, PreparedAnswer] = {}
         self._by_sites: dict[tuple[str, ...], PreparedAnswer] = {}
         self._never = re.compile("|".join(map(fnmatch.translate, options.never)) or r"(?!)")
-        self._bad_path = json_answer({"error": "write /ds/N/SCOPE:NAME"}, max_age_s=0, status=400)
+        self._bad_path = messages.json_answer({"error": "write /ds/N/SCOPE:NAME"}, max_age_s=0, status=400)
         self._publish()
 
     def dataset(self, path: str) -> PreparedAnswer:
@@ -126,13 +115,13 @@ class Service:
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise InputError for a site that is in neither heartbeats nor the last refresh."""
-        known = {server.site for server in self._fleet.known()} | set(self.snapshot.sites) | {OTHER}
+        known = {server.site for server in self._fleet.known()} | set(self.snapshot.sites) | {messages.OTHER}
         if unknown := sorted(set(sites) - known):
             raise InputError(f"there is no site {unknown[0]!r}; known are {', '.join(sorted(known))[:300]}")
 
     def heartbeat(self, cache: str, *, site: str | None = None, address: str | None = None) -> None:
         """Take a configured cache's heartbeat; it serves at once, unless it is drained. Raises InputError."""
-        known = member(self.options.members, cache, site=site, address=address)
+        known = messages.member(self.options.members, cache, site=site, address=address)
         if known.is_drained:
             return
         self._hear(CacheServer(known.site, cache, known.address, float(known.size_bytes), self.now_s()))
@@ -153,7 +142,7 @@ class Service:
             *(other.address for other in others),
             *(other.address for other in self.options.members.values()),
         ]
-        if host_and_port(known.address) in map(host_and_port, addresses):
+        if messages.host_and_port(known.address) in map(messages.host_and_port, addresses):
             raise InputError(f"another cache has the address {known.address}")
         if sum(other.site == known.site for other in others) >= MOST_NODES:
             raise InputError(f"site {known.site} has {MOST_NODES} nodes, and no room for another")
@@ -238,7 +227,7 @@ class Service:
         return dataclasses.replace(server, address=known.address, size=float(known.size_bytes))
 
     def _publish(self) -> None:
-        self.ranges = json_answer(self._fleet.ranges(), max_age_s=RANGES_AGE_S)
+        self.ranges = messages.json_answer(self._fleet.ranges(), max_age_s=RANGES_AGE_S)
         self._weights = self._fleet.weights()
         self._answers.clear()
 
@@ -247,12 +236,12 @@ class Service:
         if not (did and n_text.isascii() and n_text.isdecimal() and len(n_text) <= 3):
             return self._bad_path
         try:
-            sites = self._sites(dataset_of(did))[: int(n_text) or None] or (OTHER,)
+            sites = self._sites(messages.dataset_of(did))[: int(n_text) or None] or (messages.OTHER,)
         except InputError as error:
-            return json_answer({"error": str(error)}, max_age_s=0, status=400)
+            return messages.json_answer({"error": str(error)}, max_age_s=0, status=400)
         ready = self._by_sites.get(sites)
         if ready is None:
-            ready = json_answer(sites, max_age_s=DATASET_AGE_S)
+            ready = messages.json_answer(sites, max_age_s=DATASET_AGE_S)
             _remember(self._by_sites, sites, ready)
         return ready
 
@@ -265,7 +254,7 @@ class Service:
             return ()
         row = self.snapshot.row(did)
         if row is None:
-            return self._by_hash(checked_name(did))
+            return self._by_hash(messages.checked_name(did))
         if row[0] == NOWHERE:
             return ()
         return self._live(self.snapshot.sites_of(row)) or self._by_hash(did)

@@ -234,14 +234,12 @@ def _await(
             return confirmed
         pause_s = _POLL_S[min(n_asked, len(_POLL_S) - 1)]
         if time.monotonic() + pause_s > deadline:
+            held, on_disk = confirmed.held, "no byte of it"
+            if held is not None:
+                on_disk = f"{held.bytes_on_disk} of {held.size_bytes} bytes"
             raise _Unconfirmed(
-                f"the cache accepted the request, but does not confirm it: {_on_disk_words(confirmed)}"
+                "the cache accepted the request, but does not confirm it: "
+                f"{on_disk} on disk ({confirmed.source})"
             )
         time.sleep(pause_s)
         n_asked += 1
-
-
-def _on_disk_words(confirmed: Confirmation) -> str:
-    if confirmed.held is None:
-        return f"no byte of it on disk ({confirmed.source})"
-    return f"{confirmed.held.bytes_on_disk} of {confirmed.held.size_bytes} bytes on disk ({confirmed.source})"

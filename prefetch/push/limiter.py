@@ -51,21 +51,21 @@ class Breaker:
 
 
 class Limiter:
-    """The rate of a push, and the health of its sources; `left_alone`: those whose items were not tried."""
+    """The rate of a push, and the health of its sources; `left_alone`: those whose items were not tried.
+
+    `is_rated`: fetches have a rate, so that one at a time is to begin.
+    """
 
     def __init__(self, limits: PushLimits, fetches: SourceHealth, now_s: Callable[[], float]) -> None:
         self.left_alone: dict[str, SourceState] = {}
-        self._limits, self._now_s = limits, now_s
+        self.is_rated = limits.bytes_per_s is not None
+        self._now_s = now_s
         self._bucket = TokenBucket(limits.bytes_per_s)
         # A complete file is touched without its origin: good touches say nothing about fetches.
         self._sources = {Action.PREFETCH: fetches, Action.PIN: SourceHealth(limits.sources, ())}
 
     def wait_s(self) -> float:
         return self._bucket.wait_s()
-
-    def n_to_begin(self, action: Action, room: int) -> int:
-        """How many items to begin where `room` may start: one at a time if fetches are rate limited."""
-        return 1 if action == Action.PREFETCH and self._limits.bytes_per_s is not None else room
 
     def failing(self, action: Action) -> Sequence[str]:
         failing = self._sources[action].left_alone(self._now_s()) if action in self._sources else []

@@ -159,7 +159,7 @@ class _ItemRun:
         while (room := self.worker.room) > 0:
             if self.breaker.reason is not None or self.limiter.wait_s():
                 return
-            n_items = self.limiter.n_to_begin(action, room)
+            n_items = 1 if action == Action.PREFETCH and self.limiter.is_rated else room
             item = self.marked.next(action, n_items, lambda: self.limiter.failing(action))
             if item is None:
                 return

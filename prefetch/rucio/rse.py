@@ -12,7 +12,7 @@ is not confirmed is reported again.
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
@@ -247,7 +247,8 @@ def check(session: Session, rse: str) -> list[RseCheck]:
         return [RseCheck(rse, "exists", "bad", "no such RSE: cachecast rucio setup-rse makes it")]
     properties, rules = _rse(session, rse), _rules(session, rse)
     attributes = session.ask("attributes", lambda client: [dict(client.list_rse_attributes(rse))])[0]
-    offers = sorted({offer for protocol in properties["protocols"] for offer in _offers(protocol)})
+    allowed = [of for protocol in properties["protocols"] for of in protocol["domains"].values()]
+    offers = sorted({what for of in allowed for what, priority in of.items() if what != "read" and priority})
     setup = "cachecast rucio setup-rse mends it"
     in_force = f"{len(rules)} rules keep files here, as {', '.join(sorted(rules)[:_MOST_SHOWN])}"
     checks = (
@@ -289,8 +290,3 @@ def _rse(session: Session, rse: str) -> dict[str, Any]:
         if not isinstance(domains, dict) or not all(isinstance(domain, dict) for domain in domains.values()):
             raise session.strange("RSE", "a protocol without domains")
     return answer
-
-
-def _offers(protocol: Mapping[str, Any]) -> Iterator[str]:
-    for operations in protocol["domains"].values():
-        yield from (what for what, priority in operations.items() if what != "read" and priority)

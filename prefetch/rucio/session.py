@@ -34,6 +34,8 @@ Form = Mapping[str, tuple[type, ...]]
 """The fields that each row of an answer must have, and the types they may be of."""
 ANYTHING: Form = MappingProxyType({})
 _MISSING = object()
+_SILENT = logging.Logger("rucio-clients", logging.CRITICAL)
+_SILENT.addHandler(logging.NullHandler())
 _LONGEST_PAUSE_S = 30.0
 _MOST_CAUSE_CHARS = 200
 # The class of an error that the server did not name; its text then holds the status.
@@ -163,7 +165,7 @@ class _Client(Client):  # type: ignore[misc]
             vo=access.vo or None,
             timeout=access.timeout_s,
             user_agent="cachecast",
-            logger=_silent(),
+            logger=_SILENT,
         )
 
     def _send_request(self, *args: Any, **options: Any) -> Any:
@@ -253,12 +255,6 @@ def _may_pass(error: BaseException) -> bool:
     if type(error) is rucio.RucioException:
         return bool(_MAY_PASS.search(str(error)))
     return isinstance(error, _PASSING)
-
-
-def _silent() -> logging.Logger:
-    logger = logging.Logger("rucio-clients", logging.CRITICAL)
-    logger.addHandler(logging.NullHandler())
-    return logger
 
 
 Row = dict[str, Any]

@@ -154,6 +154,10 @@ def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
     infos = [file.info for file in files]
     records = [[] if info is None else remembered(info) for info in infos]
     offsets = pa.array(accumulate(map(len, records), initial=0), pa.int32())
+    every = list(chain.from_iterable(records))
+    values = zip(*every, strict=True) if every else [()] * len(_RECORD)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, _RECORD, strict=True)]
+    structs = pa.StructArray.from_arrays(arrays, fields=list(_RECORD))
     columns = {
         "name": _texts(file.name for file in files),
         "fault": _texts(file.fault or None for file in files),
@@ -164,15 +168,9 @@ def _batch(files: Sequence[WalkedFile]) -> pa.RecordBatch:
         "last_detach_s": pa.array([info and info.last_detach_s for info in infos], _LONG),
         "complete": pa.array([info and info.complete for info in infos], _BOOL),
         "open": pa.array([info and info.is_open for info in infos], _BOOL),
-        "records": pa.ListArray.from_arrays(offsets, _structs(list(chain.from_iterable(records)))),
+        "records": pa.ListArray.from_arrays(offsets, structs),
     }
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
-
-
-def _structs(records: list[Remembered]) -> pa.StructArray:
-    columns = zip(*records, strict=True) if records else [()] * len(_RECORD)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _RECORD, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(_RECORD))
 
 
 def _texts(texts: Iterable[str | None]) -> pa.Array:

@@ -15,21 +15,12 @@ from pathlib import Path
 from features.common.errors import ConfigError, InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from prefetch.lfn import checked_lfn, fault_of, path_below
 from prefetch.target import Confirmation, Held, LeftOut, ServerIdentity
-from prefetch.xcache import cinfo
+from prefetch.xcache import cinfo, session
 from prefetch.xcache.gstream import capture_reader
 from prefetch.xcache.holdings import LatestCloses, held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import YOUNG_S
 from prefetch.xcache.redirector import Redirector
 from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
-from prefetch.xcache.session import (
-    RemoteFile,
-    ThreadConnections,
-    TimeOut,
-    accepted,
-    stat,
-    statistics_of,
-    version_of,
-)
 
 BLOCK_BYTES = 128 * 1024
 """Assumed block size where no cinfo gives it: at most the cache's own `pfc.blocksize`."""
@@ -74,7 +65,7 @@ class XCacheTarget:
                 f"cache {name!r}: url", "write root://host:port, without a path, user or options"
             )
         self.name = name
-        self._connections = ThreadConnections(url)
+        self._connections = session.ThreadConnections(url)
         self._namespace = namespace
         self._spaces = spaces
         self._walks_apart = walks_apart
@@ -93,7 +84,7 @@ class XCacheTarget:
         if holders and self.name not in holders:
             raise PushRejected(f"{min(holders)} holds it, and the redirector sends its readers there")
         deadline = time.monotonic() + timeout_s
-        with self._blaming(), RemoteFile(self._file_url(name), deadline) as remote:
+        with self._blaming(), session.RemoteFile(self._file_url(name), deadline) as remote:
             size = remote.size_bytes()
             offsets = range(0, size, self._block_size(name))
             for first in range(0, len(offsets), _CHUNKS_PER_CALL):
@@ -106,13 +97,13 @@ class XCacheTarget:
 
     def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Make `name` the most recently used: open and close, no read; one not held stays without blocks."""
-        with self._blaming(), RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
+        with self._blaming(), session.RemoteFile(self._file_url(name), time.monotonic() + timeout_s):
             meanwhile()
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Ask the cache to drop `name`. It does so a moment later; before 5.6 also if the file is open."""
         command = f"{self._connections.url(_EVICT)}/{_EVICT} {checked_lfn(name)}"
-        accepted(command, time.monotonic() + timeout_s)
+        session.accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
         """True before 5.6, by the version asked for now: an older server may have been started a moment ago.
@@ -131,7 +122,7 @@ class XCacheTarget:
         return self._version[1]
 
     def _ask_version(self) -> ServerVersion:
-        answer = version_of(self._connections.spare)
+        answer = session.version_of(self._connections.spare)
         if answer is None:
             raise TargetUnavailable(f"cache {self.name!r} does not tell its version")
         version, before = parse_version(answer), self._version
@@ -145,13 +136,13 @@ class XCacheTarget:
         """The cache's clock less ours, s, by the time that the server reports; asked for once a minute."""
         if self._skew is None or time.monotonic() - self._skew[0] > _KNOWN_FOR_S:
             asked_s = time.time()
-            clock_s, _ = statistics_of(self._connections.spare)
+            clock_s, _ = session.statistics_of(self._connections.spare)
             self._skew = time.monotonic(), clock_s + 0.5 - (asked_s + time.time()) / 2
         return self._skew[1]
 
     def identity(self) -> ServerIdentity:
         """Who the server says that it is, asked for now. Raises PushRejected and TargetUnavailable."""
-        return statistics_of(self._connections.spare)[1]
+        return session.statistics_of(self._connections.spare)[1]
 
     def confirm(self, name: str) -> Confirmation:
         """By cinfo if there is a namespace; else by `stat`, and before 5.8 by the last close reported."""
@@ -162,7 +153,7 @@ class XCacheTarget:
             except InputError:
                 return Confirmation(unreadable(name, f"{self._namespace}{name}"), "cinfo")
             return Confirmation(None if info is None else held_by(name, info), "cinfo")
-        file = stat(self._connections.url(name), name)
+        file = session.stat(self._connections.url(name), name)
         if file is None or not file.is_held:
             return Confirmation(None, "stat")
         closed, version = self._last_close(name), self.server_version()
@@ -265,7 +256,7 @@ class XCacheTarget:
 
     def _require_answer(self, claim: str) -> None:
         """Raise TargetUnavailable unless the server answers, who alone can tell whether `claim` is so."""
-        if version_of(self._connections.spare) is None:
+        if session.version_of(self._connections.spare) is None:
             raise TargetUnavailable(
                 f"cache {self.name!r} does not answer, so that nothing tells whether {claim}; "
                 "start the cache, or correct its url"
@@ -276,7 +267,7 @@ class XCacheTarget:
 
     def server_holds(self, name: str) -> bool:
         with self._blaming():
-            file = stat(self._connections.url(name), checked_lfn(name))
+            file = session.stat(self._connections.url(name), checked_lfn(name))
         return file is not None and file.is_held
 
     def _cinfo(self, name: str) -> cinfo.CInfo | None:
@@ -316,9 +307,9 @@ class XCacheTarget:
         """Blame the source for a missing answer if the cache itself answers on another connection."""
         try:
             yield
-        except TimeOut as error:
+        except session.TimeOut as error:
             self._connections.leave()
-            if version_of(self._connections.spare) is None:
+            if session.version_of(self._connections.spare) is None:
                 raise
             raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
 

@@ -20,19 +20,9 @@ from typing import Any, NamedTuple
 from features.common.errors import InputError
 from features.common.hosts import address_and_port
 from features.common.input_files import InputFile, Unpacked, plain
+from prefetch.xcache import fstream
 from prefetch.xcache.events import MAX_WORD_CHARS, json_object
-from prefetch.xcache.fstream import (
-    CODE,
-    PSEQ_MODULUS,
-    SESSION_CODES,
-    Closed,
-    Login,
-    Opened,
-    Packet,
-    decode,
-    decode_session,
-    packet_code,
-)
+from prefetch.xcache.fstream import Closed, Login, Opened, Packet
 from prefetch.xcache.gstream import Numberings
 
 # Base64 of the longest datagram, and what surrounds it.
@@ -106,7 +96,7 @@ class FstreamReader:
     @property
     def n_lost(self) -> int:
         """Datagrams missing from the servers' numbering, in the order of their windows."""
-        numberings = Numberings(PSEQ_MODULUS)
+        numberings = Numberings(fstream.PSEQ_MODULUS)
         for _, _, pseq, server in sorted(self._numbers, key=lambda number: number[:2]):
             numberings.note(server, pseq)
         return numberings.n_lost
@@ -132,14 +122,14 @@ class FstreamReader:
             return
         try:
             datagram = base64.b64decode(data, validate=True)
-            code = packet_code(datagram)
-            if code in SESSION_CODES:
+            code = fstream.packet_code(datagram)
+            if code in fstream.SESSION_CODES:
                 self._note(datagram)
                 return
-            if code != CODE:
+            if code != fstream.CODE:
                 yield Fault(f"not of the f-stream: {code}", remote)
                 return
-            packet = decode(datagram)
+            packet = fstream.decode(datagram)
         except (InputError, binascii.Error, ValueError) as error:
             yield Fault("malformed datagram", f"{remote}: {error}")
             return
@@ -147,7 +137,7 @@ class FstreamReader:
         yield from self._packet(server, packet, zlib.crc32(datagram))
 
     def _note(self, datagram: bytes) -> None:
-        report = decode_session(datagram)
+        report = fstream.decode_session(datagram)
         known: dict[Any, str] = self._names if isinstance(report, Login) else self._works
         key, value = (
             ((report.stod, report.server_id, report.user_id), report.session)

@@ -21,17 +21,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from features.common import strict_json
 from features.common.errors import InputError
-from prefetch.xcache.events import (
-    MAX_DATAGRAM_BYTES,
-    MAX_WORD_CHARS,
-    Datagram,
-    ReportSender,
-    file_close,
-    frame,
-    is_kept,
-    read_datagram,
-    whole,
-)
+from prefetch.xcache import events
+from prefetch.xcache.events import Datagram, ReportSender, whole
 from prefetch.xcache.fstream import stream_code
 from prefetch.xcache.gstream import PSEQ_MODULUS
 
@@ -122,7 +113,7 @@ def read(
     What Rucio moves or deletes at an RSE that does not concern us is `other`.
     """
     with contextlib.suppress(InputError):
-        if body.startswith(b"{") and isinstance(read_datagram(body), ReportSender):
+        if body.startswith(b"{") and isinstance(events.read_datagram(body), ReportSender):
             yield _datagram(body, "", at_s)
             return
     try:
@@ -161,9 +152,9 @@ def _record(record: object, at_s: int, concerns: Callable[[str], bool]) -> Captu
 def _of_rucio(
     kind: str, payload: Mapping[str, Any], created_at: object, at_s: int
 ) -> CaptureRecord | Refused:
-    if len(kind) > MAX_WORD_CHARS or not kind.startswith(_MOVES):
+    if len(kind) > events.MAX_WORD_CHARS or not kind.startswith(_MOVES):
         return _OTHER
-    is_text = isinstance(created_at, str) and len(created_at) <= MAX_WORD_CHARS
+    is_text = isinstance(created_at, str) and len(created_at) <= events.MAX_WORD_CHARS
     texts = {name: text for name, text in payload.items() if name in _OF_RUCIO and isinstance(text, str)}
     short_texts = {name: text for name, text in texts.items() if len(text) <= _MOST_NAME_CHARS}
     event = {"event_type": kind, "created_at": created_at if is_text else at_s, "payload": short_texts}
@@ -175,7 +166,11 @@ def _packet(remote: str, data: str, at_s: int) -> CaptureRecord | Refused:
         datagram = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         return _MALFORMED
-    if len(remote) > MAX_WORD_CHARS or not remote.isprintable() or len(datagram) > MAX_DATAGRAM_BYTES:
+    if (
+        len(remote) > events.MAX_WORD_CHARS
+        or not remote.isprintable()
+        or len(datagram) > events.MAX_DATAGRAM_BYTES
+    ):
         return _MALFORMED
     return _datagram(datagram, remote, at_s)
 
@@ -186,15 +181,15 @@ def _datagram(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | Refuse
     if stream_code(datagram) == "g" and remote:
         return _binary_events(datagram, remote, at_s)
     try:
-        content = read_datagram(datagram)
+        content = events.read_datagram(datagram)
     except InputError:
         return _MALFORMED
-    if not is_kept(content):
+    if not events.is_kept(content):
         return _OTHER
     if isinstance(content, ReportSender):
         port = remote.rpartition(":")[2]
         number = int(port) if port.isdecimal() and len(port) < len("100000") else 0
-        return CaptureRecord("gstream", frame(at_s, number, datagram), content)
+        return CaptureRecord("gstream", events.frame(at_s, number, datagram), content)
     return CaptureRecord(
         "fstream", _line({"remote": remote, "data": base64.b64encode(datagram).decode()}), content
     )
@@ -214,9 +209,9 @@ def _binary_events(datagram: bytes, remote: str, at_s: int) -> CaptureRecord | R
         "src": {"host": host.strip("[]"), "inst": host.strip("[]"), "port": port, "site": ""},
     }
     whole = _line(header) + datagram[_G_HEADER.size :]
-    if len(whole) > MAX_DATAGRAM_BYTES:
+    if len(whole) > events.MAX_DATAGRAM_BYTES:
         return _MALFORMED
-    return CaptureRecord("gstream", frame(at_s, 0, whole), ReportSender.of(header))
+    return CaptureRecord("gstream", events.frame(at_s, 0, whole), ReportSender.of(header))
 
 
 def _cache_event(record: Mapping[str, Any], at_s: int) -> CaptureRecord | Refused:
@@ -235,12 +230,12 @@ def _cache_event(record: Mapping[str, Any], at_s: int) -> CaptureRecord | Refuse
         "src": {"host": host, "inst": host, "site": _text(event, "site"), "port": address.rpartition("#")[2]},
     }
     source = ReportSender.of(header)
-    if not host or source is None or file_close(event, source, 0, at_s) is None:
+    if not host or source is None or events.file_close(event, source, 0, at_s) is None:
         return _MALFORMED
     datagram = _line(header) + _line({name: value for name, value in event.items() if name != "metadata"})
-    if len(datagram) > MAX_DATAGRAM_BYTES:
+    if len(datagram) > events.MAX_DATAGRAM_BYTES:
         return _MALFORMED
-    return CaptureRecord("gstream", frame(at_s, 0, datagram), source)
+    return CaptureRecord("gstream", events.frame(at_s, 0, datagram), source)
 
 
 def _close(record: dict[str, Any], at_s: int) -> CaptureRecord | Refused:

@@ -136,6 +136,7 @@ _MAX_TOKEN_BYTES = 16 * 1024
 _ENDS_S = 10.0
 """A token that ends within this time may end on its way."""
 _LATEST_S = 2**53
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK
 _READING = ("storage.read", "storage.stage", "read")
 _ANY = ("https://wlcg.cern.ch/jwt/v1/any", "ANY")
 
@@ -162,7 +163,7 @@ class BearerToken:
         if (fault := files.private_fault(self._path, "token file")) is not None:
             raise TargetUnavailable(fault)
         try:
-            with open(self._path, "rb", opener=_without_waiting) as opened:
+            with open(self._path, "rb", opener=lambda file, flags: os.open(file, flags | _PLAIN)) as opened:
                 return opened.read(_MAX_TOKEN_BYTES).strip()
         except OSError as error:
             raise TargetUnavailable(f"token file {self._path}: {error.strerror}; renew the token") from None
@@ -183,10 +184,6 @@ def use_token(path: Path, audience: str | None, url: str, setting: str) -> None:
 def login(scheme: str, name: str = "") -> str:
     """`BearerToken.checked` of the token in use; empty if there is none, or without TLS."""
     return "" if _in_use is None or scheme != "roots" else _in_use.checked(name)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _claims(token: bytes) -> dict[str, Any]:

@@ -107,9 +107,22 @@ def _hours(time_s: IntArray, starts: IntArray) -> int:
     return n
 
 
+def tally_of(trace: Trace, hit: BoolArray, hit_bytes: IntArray | None = None) -> Tally:
+    """The counts of the last accesses of `trace`, of which `hit` marks those served from disk in full.
+
+    `hit_bytes`: int64 per access, if parts of files are cached; None: whole files, as `hit` says.
+    """
+    first = trace.n_accesses - hit.size
+    tally = empty_tally(trace.time_s[first:])
+    if hit_bytes is None:
+        _tally_hits(tally, trace.item[first:], trace.size_bytes, hit)
+    else:
+        _tally_bytes(tally, trace.item[first:], trace.size_bytes, hit_bytes)
+    return tally
+
+
 @kernel
-def tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) -> None:
-    """Count accesses to whole files: `hit` marks those served from disk."""
+def _tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) -> None:
     for hour in range(tally.hour.size):
         row = tally.sums[hour]
         for i in range(tally.first[hour], tally.first[hour + 1]):
@@ -122,8 +135,7 @@ def tally_hits(tally: Tally, item: ItemArray, size: IntArray, hit: BoolArray) ->
 
 
 @kernel
-def tally_bytes(tally: Tally, item: ItemArray, size: IntArray, hit_bytes: IntArray) -> None:
-    """Count accesses to parts of files: of each, `hit_bytes` were served from disk."""
+def _tally_bytes(tally: Tally, item: ItemArray, size: IntArray, hit_bytes: IntArray) -> None:
     for hour in range(tally.hour.size):
         row = tally.sums[hour]
         for i in range(tally.first[hour], tally.first[hour + 1]):

@@ -82,7 +82,8 @@ class AccessLog(NamedTuple):
 class Disk(NamedTuple):
     """State per file (m entries), queues, and running sums.
 
-    `latest_use`: see `is_resident` and the functions below it; `held`: bytes on disk, from the file's start;
+    `latest_use`: the place of the use in the order of closes (0 … n - 1), n + k for touch k, or ABSENT: then
+    the file is not on the disk, not even with a size of 0. `held`: bytes on disk, from the file's start;
     `opened`: the access that began the file's latest session, or ABSENT after a touch; `session`: int64[m,
     2], columns UNTIL and ASKED; `ssd`: the access that last read the file on the SSD, or ABSENT. `touches`:
     file and time of each touch, oldest first; `still_open`: accesses behind OPEN_TAIL whose session has not
@@ -121,50 +122,10 @@ def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -
     )
 
 
-# `latest_use` is one number per file: the place of the use in the order of closes (0 … n - 1), n + k for
-# touch k, or ABSENT.
-
-
-@bare
-def is_resident(disk: Disk, file: int) -> bool:
-    """Whether any bytes of the file are on the disk, or it is held with a size of 0."""
-    return bool(disk.latest_use[file] != ABSENT)
-
-
-@bare
-def is_touch(log: AccessLog, use: int) -> bool:
-    """Whether a use is a touch, not the close of an access."""
-    return bool(use >= log.item.size)
-
-
-@bare
-def use_by_touch(log: AccessLog, k: int) -> int:
-    """The use that is touch `k`."""
-    return log.item.size + k
-
-
 @bare
 def closes_at_once(log: AccessLog) -> bool:
     """Whether accesses have no duration, so that no file is ever open."""
     return log.rank.size == 0
-
-
-@bare
-def has(disk: Disk, file: int, flag: int) -> bool:
-    """Whether one of the bits of `flag` is set for the file."""
-    return bool(disk.flags[file] & flag)
-
-
-@bare
-def set_flag(disk: Disk, file: int, flag: int) -> None:
-    """Set the bits of `flag` for the file."""
-    disk.flags[file] |= flag
-
-
-@bare
-def clear_flag(disk: Disk, file: int, flag: int) -> None:
-    """Clear the bits of `flag` for the file."""
-    disk.flags[file] &= ~np.uint8(flag)
 
 
 @bare
@@ -188,9 +149,9 @@ def remove(disk: Disk, file: int) -> None:
     if disk.ssd[file] != ABSENT:
         sums[SSD_USED] -= held
         disk.ssd[file] = ABSENT
-    if has(disk, file, PREFETCHED):
+    if disk.flags[file] & PREFETCHED:
         sums[WASTED] += held
-    clear_flag(disk, file, PINNED | PREFETCHED)
+    disk.flags[file] &= ~np.uint8(PINNED | PREFETCHED)
     disk.latest_use[file] = ABSENT
     disk.held[file] = 0
 
@@ -201,7 +162,7 @@ def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> i
     sums = disk.sums
     file = log.item[i]
     asked, needed = _request(disk, rules, log, i)
-    resident = is_resident(disk, file)
+    resident = disk.latest_use[file] != ABSENT
     # A whole file is held in full: its size is at hand, `held` would be one more look-up in memory.
     have = disk.held[file] if rules.block > 0 else disk.size[file] if resident else np.int64(0)
     served = min(asked, have)
@@ -211,7 +172,7 @@ def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> i
     if resident and fetched <= 0:
         outcome, fetched = HIT, np.int64(0)
         row[HITS] += 1
-    elif sums[USED] + fetched > rules.capacity or has(disk, file, REFUSED):
+    elif sums[USED] + fetched > rules.capacity or disk.flags[file] & REFUSED:
         outcome, fetched = BYPASSED, asked - served
         sums[BYPASS] += fetched
     else:
@@ -219,7 +180,7 @@ def access(disk: Disk, rules: Rules, log: AccessLog, i: int, row: IntArray) -> i
     row[REQUESTED] += asked
     row[HIT_BYTES] += served
     row[FETCHED] += fetched
-    if has(disk, file, PREFETCHED | EVICTED):
+    if disk.flags[file] & (PREFETCHED | EVICTED):
         outcome |= _first_read(disk, file, have, fetched)
     if resident or outcome & BYPASSED == 0:
         _use(disk, log, i, file)
@@ -241,11 +202,11 @@ def _request(disk: Disk, rules: Rules, log: AccessLog, i: int) -> tuple[int, int
 @inner
 def _first_read(disk: Disk, file: int, have: Count, fetched: Count) -> int:
     """Account the first read after a prefetch or an eviction by a plan; the bits that the outcome gets."""
-    was_evicted = has(disk, file, EVICTED)
-    if has(disk, file, PREFETCHED):
+    flags = disk.flags[file]
+    if flags & PREFETCHED:
         disk.sums[PREFETCH_READ] += have
-    clear_flag(disk, file, PREFETCHED | EVICTED)
-    if not was_evicted:
+    disk.flags[file] &= ~np.uint8(PREFETCHED | EVICTED)
+    if not flags & EVICTED:
         return 0
     disk.sums[REFETCH] += fetched
     return REFETCHED
@@ -259,7 +220,7 @@ def _use(disk: Disk, log: AccessLog, i: int, file: int) -> None:
         return
     use = disk.latest_use[file]
     rank = np.int64(log.rank[i])
-    touched = is_touch(log, use)
+    touched = use >= log.item.size
     if use == ABSENT or touched or disk.session[file, UNTIL] < log.time_s[i]:
         disk.opened[file] = i
     disk.session[file, ASKED] = log.time_s[i]

@@ -9,21 +9,8 @@ import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.common.jit import bare, inner
-from replay.kernels.links import (
-    COUNT,
-    USED,
-    Queues,
-    append,
-    insert_behind,
-    leave,
-    newer,
-    no_queues,
-    older,
-    oldest,
-    put_back,
-    resize,
-    to_newest,
-)
+from replay.kernels import links
+from replay.kernels.links import COUNT, USED, Queues
 
 LRU, S3FIFO, DATASET_LRU = range(3)
 """Evicted first: the longest unread file; see `Heuristic`; the files of the longest unread dataset."""
@@ -84,7 +71,7 @@ def new_heuristic(kind: int, capacity_bytes: int, n_files: int, n_datasets: int)
     limits = [small, capacity_bytes - small, int(capacity_bytes * GHOST_SHARE), 0]
     return Heuristic(
         kind,
-        no_queues(n_files),
+        links.no_queues(n_files),
         np.zeros(n_files if kind == S3FIFO else 0, np.uint8),
         np.array(limits, np.int64),
         np.zeros(n_files if kind == DATASET_LRU else 0, np.int32),
@@ -113,20 +100,20 @@ def note_read(order: Heuristic, file: int, was_held: bool) -> None:
     elif order.kind == DATASET_LRU:
         _read_of_dataset(order, file)
     elif is_held(order, file):
-        to_newest(order.queues, ALL, file, file)
+        links.to_newest(order.queues, ALL, file, file)
 
 
 @bare
 def store(order: Heuristic, file: int, n_bytes: int) -> None:
     """A file has so many bytes on disk from now on."""
     if is_held(order, file):
-        resize(order.queues, file, n_bytes)
+        links.resize(order.queues, file, n_bytes)
     elif order.kind == S3FIFO:
         _enter_fifo(order, file, n_bytes)
     elif order.kind == DATASET_LRU:
         _enter_dataset(order, file, n_bytes)
     else:
-        append(order.queues, ALL, file, n_bytes)
+        links.append(order.queues, ALL, file, n_bytes)
 
 
 @bare
@@ -138,7 +125,7 @@ def drop(order: Heuristic, file: int) -> None:
     if order.kind == DATASET_LRU:
         _leave_dataset(order, file)
     was_small = order.kind == S3FIFO and queues.queue[file] == SMALL
-    leave(queues, file)
+    links.leave(queues, file)
     if was_small:
         _become_ghost(queues, file, order.limits[GHOST_BYTES])
 
@@ -153,13 +140,13 @@ def victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> in
     if order.kind == S3FIFO:
         return _fifo_victims(order, n_bytes, spare, victim) if n_bytes > 0 else 0
     queues, n = order.queues, 0
-    file = oldest(queues, ALL)
+    file = links.oldest(queues, ALL)
     while n_bytes > 0 and file >= 0:
         if not (spare.size and spare[file]):
             victim[n] = file
             n += 1
             n_bytes -= queues.n_bytes[file]
-        file = newer(queues, file)
+        file = links.newer(queues, file)
     return n
 
 
@@ -170,9 +157,9 @@ def _enter_fifo(order: Heuristic, file: int, n_bytes: int) -> None:
     order.hits[file] = 0
     is_ghost = queues.queue[file] == GHOSTS
     if is_ghost:
-        leave(queues, file)
+        links.leave(queues, file)
     fills = limits[HAS_EVICTED] == 0 and queues.sums[SMALL, USED] >= limits[SMALL_BYTES]
-    append(queues, MAIN if is_ghost or fills else SMALL, file, n_bytes)
+    links.append(queues, MAIN if is_ghost or fills else SMALL, file, n_bytes)
 
 
 @inner
@@ -182,8 +169,8 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
     if n_bytes > limit_bytes:
         return
     while queues.sums[GHOSTS, COUNT] > 0 and queues.sums[GHOSTS, USED] + n_bytes > limit_bytes:
-        leave(queues, oldest(queues, GHOSTS))
-    append(queues, GHOSTS, file, n_bytes)
+        links.leave(queues, links.oldest(queues, GHOSTS))
+    links.append(queues, GHOSTS, file, n_bytes)
 
 
 @inner
@@ -199,18 +186,18 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids)
         turns -= 1
         is_full = sums[MAIN, USED] > limits[MAIN_BYTES] and n_spared < sums[MAIN, COUNT]
         is_main = is_full or sums[SMALL, COUNT] == 0
-        file = oldest(queues, MAIN if is_main else SMALL)
+        file = links.oldest(queues, MAIN if is_main else SMALL)
         size = queues.n_bytes[file]
-        leave(queues, file)
+        links.leave(queues, file)
         if spare.size and spare[file]:
-            append(queues, MAIN, file, size)
+            links.append(queues, MAIN, file, size)
             n_spared += 1
         elif is_main and hits[file] > 0:
             hits[file] -= 1
-            append(queues, MAIN, file, size)
+            links.append(queues, MAIN, file, size)
         elif hits[file] >= HITS_TO_MOVE:
             hits[file] = 0
-            append(queues, MAIN, file, size)
+            links.append(queues, MAIN, file, size)
         else:
             victim[n] = file if is_main else ~file
             n += 1
@@ -218,7 +205,7 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids)
     for k in range(n - 1, -1, -1):
         is_main = victim[k] >= 0
         victim[k] = victim[k] if is_main else ~victim[k]
-        put_back(queues, MAIN if is_main else SMALL, victim[k], queues.n_bytes[victim[k]])
+        links.put_back(queues, MAIN if is_main else SMALL, victim[k], queues.n_bytes[victim[k]])
     return n
 
 
@@ -228,11 +215,11 @@ def _read_of_dataset(order: Heuristic, file: int) -> None:
     queues, ends = order.queues, order.ends[order.dataset[file]]
     if ends[OLDEST] == 0:
         return
-    to_newest(queues, ALL, ends[OLDEST] - 1, ends[NEWEST] - 1)
+    links.to_newest(queues, ALL, ends[OLDEST] - 1, ends[NEWEST] - 1)
     if is_held(order, file) and file != ends[NEWEST] - 1:
         if file == ends[OLDEST] - 1:
-            ends[OLDEST] = newer(queues, file) + 1
-        to_newest(queues, ALL, file, file)
+            ends[OLDEST] = links.newer(queues, file) + 1
+        links.to_newest(queues, ALL, file, file)
         ends[NEWEST] = file + 1
 
 
@@ -241,10 +228,10 @@ def _enter_dataset(order: Heuristic, file: int, n_bytes: int) -> None:
     """A new file is the newest of its dataset; a dataset that had none is the newest."""
     ends = order.ends[order.dataset[file]]
     if ends[OLDEST] == 0:
-        append(order.queues, ALL, file, n_bytes)
+        links.append(order.queues, ALL, file, n_bytes)
         ends[OLDEST] = file + 1
     else:
-        insert_behind(order.queues, ends[NEWEST] - 1, file, n_bytes)
+        links.insert_behind(order.queues, ends[NEWEST] - 1, file, n_bytes)
     ends[NEWEST] = file + 1
 
 
@@ -254,9 +241,9 @@ def _leave_dataset(order: Heuristic, file: int) -> None:
     ends, place = order.ends[order.dataset[file]], file + 1
     is_oldest, is_newest = place == ends[OLDEST], place == ends[NEWEST]
     if is_oldest:
-        ends[OLDEST] = 0 if is_newest else newer(order.queues, file) + 1
+        ends[OLDEST] = 0 if is_newest else links.newer(order.queues, file) + 1
     if is_newest:
-        ends[NEWEST] = 0 if is_oldest else older(order.queues, file) + 1
+        ends[NEWEST] = 0 if is_oldest else links.older(order.queues, file) + 1
 
 
 class Shadow(NamedTuple):

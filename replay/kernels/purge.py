@@ -13,46 +13,9 @@ import numpy as np
 
 from features.common.arrays import IntArray
 from features.common.jit import bare, inner
+from replay.kernels import disk as kernels
 from replay.kernels.accesses import AHEAD, Part, Tally, fetch
-from replay.kernels.disk import (
-    ABSENT,
-    ASKED,
-    CHECKS,
-    CLOSE_TAIL,
-    EVICTED,
-    FREED,
-    LRU_AGE,
-    N_STILL_OPEN,
-    N_TOUCHES,
-    NEXT_CHECK,
-    NONE,
-    OPEN_TAIL,
-    PINNED,
-    PREFETCHED,
-    REFUSED,
-    SEEN,
-    SPARED_CLOSE,
-    SPARED_TOUCH,
-    TOUCH_TAIL,
-    TOUCHED_AT,
-    TOUCHED_FILE,
-    UNTIL,
-    USED,
-    AccessLog,
-    Disk,
-    OutcomeArray,
-    Rules,
-    access,
-    clear_flag,
-    closes_at_once,
-    has,
-    hold,
-    is_resident,
-    is_touch,
-    remove,
-    set_flag,
-    use_by_touch,
-)
+from replay.kernels.disk import AccessLog, Disk, OutcomeArray, Rules
 
 
 class Record(NamedTuple):
@@ -77,8 +40,8 @@ class Queue(NamedTuple):
     first_spared: int
 
 
-_CLOSES = Queue(CLOSE_TAIL, SPARED_CLOSE)
-_TOUCHES = Queue(TOUCH_TAIL, SPARED_TOUCH)
+_CLOSES = Queue(kernels.CLOSE_TAIL, kernels.SPARED_CLOSE)
+_TOUCHES = Queue(kernels.TOUCH_TAIL, kernels.SPARED_TOUCH)
 _NEVER = 2**62
 _LONG_AGO = -(2**62)
 
@@ -94,10 +57,10 @@ def serve(disk: Disk, rules: Rules, log: AccessLog, record: Record, part: Part) 
         now = log.time_s[i]
         if i + AHEAD < part.stop:
             _fetch_file(disk, log, i + AHEAD)
-        if disk.sums[NEXT_CHECK] <= now:
+        if disk.sums[kernels.NEXT_CHECK] <= now:
             run_checks(disk, rules, log, now)
-        outcome[i] = access(disk, rules, log, i, tally.sums[hour])
-        tally.used[hour] += disk.sums[USED]
+        outcome[i] = kernels.access(disk, rules, log, i, tally.sums[hour])
+        tally.used[hour] += disk.sums[kernels.USED]
 
 
 @inner
@@ -106,7 +69,7 @@ def _fetch_file(disk: Disk, log: AccessLog, i: int) -> None:
     fetch(disk.latest_use, file)
     fetch(disk.size, file)
     fetch(disk.flags, file)
-    if not closes_at_once(log):
+    if not kernels.closes_at_once(log):
         fetch(disk.session, 2 * file)
         fetch(disk.opened, file)
         fetch(log.close_time, log.rank[i])
@@ -116,61 +79,55 @@ def _fetch_file(disk: Disk, log: AccessLog, i: int) -> None:
 def run_checks(disk: Disk, rules: Rules, log: AccessLog, until: int) -> None:
     """Run every check due up to and at `until`."""
     sums = disk.sums
-    while sums[NEXT_CHECK] <= until:
-        if sums[USED] <= rules.high and rules.cold_age == 0:
+    while sums[kernels.NEXT_CHECK] <= until:
+        if sums[kernels.USED] <= rules.high and rules.cold_age == 0:
             # Nothing grows before the next access: the checks in between would find the same.
-            sums[NEXT_CHECK] = until // rules.interval * rules.interval
+            sums[kernels.NEXT_CHECK] = until // rules.interval * rules.interval
         else:
-            sums[CHECKS] += 1
-            _purge(disk, rules, log, sums[NEXT_CHECK])
-        sums[NEXT_CHECK] += rules.interval
+            sums[kernels.CHECKS] += 1
+            _purge(disk, rules, log, sums[kernels.NEXT_CHECK])
+        sums[kernels.NEXT_CHECK] += rules.interval
 
 
 @inner
 def _purge(disk: Disk, rules: Rules, log: AccessLog, now: int) -> None:
     """One check: cold files if it is their turn, then the oldest candidates down to the low watermark."""
     sums = disk.sums
-    to_free = sums[USED] - rules.low if sums[USED] > rules.high else np.int64(0)
-    cold_before = _cold_before(disk, rules, now)
+    to_free = sums[kernels.USED] - rules.low if sums[kernels.USED] > rules.high else np.int64(0)
+    takes_cold = rules.cold_age > 0 and sums[kernels.CHECKS] % rules.cold_every == 0
+    cold_before = np.int64(now - rules.cold_age if takes_cold else _LONG_AGO)
     n_passed = 0
-    sums[SEEN], sums[FREED], sums[SPARED_CLOSE], sums[SPARED_TOUCH] = 0, 0, NONE, NONE
+    sums[kernels.SEEN], sums[kernels.FREED] = 0, 0
+    sums[kernels.SPARED_CLOSE], sums[kernels.SPARED_TOUCH] = kernels.NONE, kernels.NONE
     _drop_ended_sessions(disk, log, now)
     while True:
         closed_at = _oldest_close(disk, log, now)
         touched_at = _oldest_touch(disk, log)
         opened_at = _oldest_open(disk, log, now, n_passed)
         oldest = min(closed_at, touched_at, opened_at)
-        enough = sums[FREED] >= to_free or sums[SEEN] >= 2 * to_free
+        enough = sums[kernels.FREED] >= to_free or sums[kernels.SEEN] >= 2 * to_free
         if oldest == _NEVER or (enough and oldest >= cold_before):
             break
         if opened_at < closed_at and opened_at < touched_at:
             _pass_open(disk, log, n_passed)
             n_passed += 1
         elif closed_at <= touched_at:
-            file = int(log.closed[sums[CLOSE_TAIL]])
+            file = int(log.closed[sums[kernels.CLOSE_TAIL]])
             _judge(disk, rules, _candidate(disk, log, file, closed_at), _CLOSES, now)
         else:
-            file = int(disk.touches[sums[TOUCH_TAIL], TOUCHED_FILE])
+            file = int(disk.touches[sums[kernels.TOUCH_TAIL], kernels.TOUCHED_FILE])
             _judge(disk, rules, _candidate(disk, log, file, touched_at), _TOUCHES, now)
     # The next check starts with the files that this one spared.
-    if sums[SPARED_CLOSE] != NONE:
-        sums[CLOSE_TAIL] = sums[SPARED_CLOSE]
-    if sums[SPARED_TOUCH] != NONE:
-        sums[TOUCH_TAIL] = sums[SPARED_TOUCH]
-
-
-@inner
-def _cold_before(disk: Disk, rules: Rules, now: int) -> int:
-    """The time before which a file's latest use makes it cold at this check."""
-    if rules.cold_age > 0 and disk.sums[CHECKS] % rules.cold_every == 0:
-        return int(now - rules.cold_age)
-    return _LONG_AGO
+    if sums[kernels.SPARED_CLOSE] != kernels.NONE:
+        sums[kernels.CLOSE_TAIL] = sums[kernels.SPARED_CLOSE]
+    if sums[kernels.SPARED_TOUCH] != kernels.NONE:
+        sums[kernels.TOUCH_TAIL] = sums[kernels.SPARED_TOUCH]
 
 
 @inner
 def _candidate(disk: Disk, log: AccessLog, file: int, used_at: int) -> Candidate:
     # Without durations, a file's latest use is when it was last asked for.
-    asked_at = used_at if closes_at_once(log) else int(disk.session[file, ASKED])
+    asked_at = used_at if kernels.closes_at_once(log) else int(disk.session[file, kernels.ASKED])
     return Candidate(file, used_at, asked_at)
 
 
@@ -179,27 +136,27 @@ def _judge(disk: Disk, rules: Rules, candidate: Candidate, queue: Queue, now: in
     """Purge the candidate at the tail of `queue`, or spare it if it was asked for since the last check."""
     sums = disk.sums
     file = candidate.file
-    sums[SEEN] += disk.held[file]
+    sums[kernels.SEEN] += disk.held[file]
     if candidate.asked_at >= now - rules.interval:
-        if sums[queue.first_spared] == NONE:
+        if sums[queue.first_spared] == kernels.NONE:
             sums[queue.first_spared] = sums[queue.tail]
         sums[queue.tail] += 1
         return
-    if not has(disk, file, PINNED):
-        sums[LRU_AGE] = now - candidate.used_at
-    sums[FREED] += disk.held[file]
-    remove(disk, file)
+    if not disk.flags[file] & kernels.PINNED:
+        sums[kernels.LRU_AGE] = now - candidate.used_at
+    sums[kernels.FREED] += disk.held[file]
+    kernels.remove(disk, file)
 
 
 @inner
 def _pass_open(disk: Disk, log: AccessLog, n_passed: int) -> None:
     """Pass over the oldest open file, remembering its session if it is new to the list."""
     sums = disk.sums
-    if n_passed == sums[N_STILL_OPEN]:
-        disk.still_open[n_passed] = sums[OPEN_TAIL]
-        sums[N_STILL_OPEN] += 1
-        sums[OPEN_TAIL] += 1
-    sums[SEEN] += disk.held[log.item[disk.still_open[n_passed]]]
+    if n_passed == sums[kernels.N_STILL_OPEN]:
+        disk.still_open[n_passed] = sums[kernels.OPEN_TAIL]
+        sums[kernels.N_STILL_OPEN] += 1
+        sums[kernels.OPEN_TAIL] += 1
+    sums[kernels.SEEN] += disk.held[log.item[disk.still_open[n_passed]]]
 
 
 @inner
@@ -208,29 +165,29 @@ def _oldest_close(disk: Disk, log: AccessLog, now: int) -> int:
 
     CLOSE_TAIL is moved to it.
     """
-    tail = disk.sums[CLOSE_TAIL]
+    tail = disk.sums[kernels.CLOSE_TAIL]
     while tail < log.closed.size and log.close_time[tail] < now:
         if tail + AHEAD < log.closed.size:
             fetch(disk.latest_use, log.closed[tail + AHEAD])
             fetch(disk.held, log.closed[tail + AHEAD])
         if disk.latest_use[log.closed[tail]] == tail:
-            disk.sums[CLOSE_TAIL] = tail
+            disk.sums[kernels.CLOSE_TAIL] = tail
             return int(log.close_time[tail])
         tail += 1
-    disk.sums[CLOSE_TAIL] = tail
+    disk.sums[kernels.CLOSE_TAIL] = tail
     return _NEVER
 
 
 @inner
 def _oldest_touch(disk: Disk, log: AccessLog) -> int:
     """Time of the oldest touch that is a resident file's latest use, or _NEVER; TOUCH_TAIL is moved to it."""
-    tail = disk.sums[TOUCH_TAIL]
-    while tail < disk.sums[N_TOUCHES]:
-        if disk.latest_use[disk.touches[tail, TOUCHED_FILE]] == use_by_touch(log, tail):
-            disk.sums[TOUCH_TAIL] = tail
-            return int(disk.touches[tail, TOUCHED_AT])
+    tail = disk.sums[kernels.TOUCH_TAIL]
+    while tail < disk.sums[kernels.N_TOUCHES]:
+        if disk.latest_use[disk.touches[tail, kernels.TOUCHED_FILE]] == log.item.size + tail:
+            disk.sums[kernels.TOUCH_TAIL] = tail
+            return int(disk.touches[tail, kernels.TOUCHED_AT])
         tail += 1
-    disk.sums[TOUCH_TAIL] = tail
+    disk.sums[kernels.TOUCH_TAIL] = tail
     return _NEVER
 
 
@@ -240,17 +197,17 @@ def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
 
     These are first the sessions in `still_open`, then the ones from OPEN_TAIL on, which is moved to the next.
     """
-    if closes_at_once(log):
+    if kernels.closes_at_once(log):
         return _NEVER
-    if n_passed < disk.sums[N_STILL_OPEN]:
+    if n_passed < disk.sums[kernels.N_STILL_OPEN]:
         return int(log.time_s[disk.still_open[n_passed]])
-    tail = disk.sums[OPEN_TAIL]
+    tail = disk.sums[kernels.OPEN_TAIL]
     while tail < log.item.size and log.time_s[tail] < now:
         if _is_open(disk, log, tail, now):
-            disk.sums[OPEN_TAIL] = tail
+            disk.sums[kernels.OPEN_TAIL] = tail
             return int(log.time_s[tail])
         tail += 1
-    disk.sums[OPEN_TAIL] = tail
+    disk.sums[kernels.OPEN_TAIL] = tail
     return _NEVER
 
 
@@ -258,28 +215,28 @@ def _oldest_open(disk: Disk, log: AccessLog, now: int, n_passed: int) -> int:
 def _drop_ended_sessions(disk: Disk, log: AccessLog, now: int) -> None:
     """Keep in `still_open` only the sessions that are open at `now`."""
     n_open = 0
-    for k in range(disk.sums[N_STILL_OPEN]):
+    for k in range(disk.sums[kernels.N_STILL_OPEN]):
         if _is_open(disk, log, disk.still_open[k], now):
             disk.still_open[n_open] = disk.still_open[k]
             n_open += 1
-    disk.sums[N_STILL_OPEN] = n_open
+    disk.sums[kernels.N_STILL_OPEN] = n_open
 
 
 @inner
 def _is_open(disk: Disk, log: AccessLog, i: int, now: int) -> bool:
     """Whether access `i` began the present session of its file, and the file is resident."""
     file = log.item[i]
-    is_present = disk.opened[file] == i and disk.session[file, UNTIL] >= now
-    return bool(is_present and is_resident(disk, file))
+    is_present = disk.opened[file] == i and disk.session[file, kernels.UNTIL] >= now
+    return bool(is_present and disk.latest_use[file] != kernels.ABSENT)
 
 
 @bare
 def evict(disk: Disk, files: IntArray) -> None:
     """Take those of `files` that are resident off the disk."""
     for file in files:
-        if is_resident(disk, file):
-            remove(disk, file)
-            set_flag(disk, file, EVICTED)
+        if disk.latest_use[file] != kernels.ABSENT:
+            kernels.remove(disk, file)
+            disk.flags[file] |= kernels.EVICTED
 
 
 @bare
@@ -288,14 +245,13 @@ def prefetch(disk: Disk, rules: Rules, log: AccessLog, files: IntArray, now: int
     fetched = 0
     for file in files:
         size = int(disk.size[file])
-        if is_resident(disk, file) or has(disk, file, REFUSED):
+        if disk.latest_use[file] != kernels.ABSENT or disk.flags[file] & kernels.REFUSED:
             continue
-        if disk.sums[USED] + size > rules.capacity:
+        if disk.sums[kernels.USED] + size > rules.capacity:
             continue
         touch(disk, log, file, now)
-        hold(disk, file, size)
-        clear_flag(disk, file, EVICTED)
-        set_flag(disk, file, PREFETCHED)
+        kernels.hold(disk, file, size)
+        disk.flags[file] = (disk.flags[file] & ~np.uint8(kernels.EVICTED)) | kernels.PREFETCHED
         fetched += size
     return fetched
 
@@ -308,12 +264,12 @@ def pin(disk: Disk, log: AccessLog, files: IntArray, now: int) -> None:
     files pinned before come next, by id.
     """
     for file in range(disk.size.size):
-        if has(disk, file, PINNED):
+        if disk.flags[file] & kernels.PINNED:
             touch(disk, log, file, now)
     for i in range(files.size - 1, -1, -1):
         file = int(files[i])
-        if is_resident(disk, file):
-            set_flag(disk, file, PINNED)
+        if disk.latest_use[file] != kernels.ABSENT:
+            disk.flags[file] |= kernels.PINNED
             touch(disk, log, file, now)
 
 
@@ -321,7 +277,7 @@ def pin(disk: Disk, log: AccessLog, files: IntArray, now: int) -> None:
 def unpin(disk: Disk, files: IntArray) -> None:
     """Stop touching `files`."""
     for file in files:
-        clear_flag(disk, file, PINNED)
+        disk.flags[file] &= ~np.uint8(kernels.PINNED)
 
 
 @bare
@@ -331,31 +287,31 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
     A file that a job has open at `now` keeps its order: its close will be later.
     """
     sums = disk.sums
-    disk.session[file, ASKED] = now
-    used_by_access = is_resident(disk, file) and not is_touch(log, disk.latest_use[file])
-    if used_by_access and not closes_at_once(log) and disk.session[file, UNTIL] >= now:
+    disk.session[file, kernels.ASKED] = now
+    used_by_access = kernels.ABSENT != disk.latest_use[file] < log.item.size
+    if used_by_access and not kernels.closes_at_once(log) and disk.session[file, kernels.UNTIL] >= now:
         return
-    if sums[N_TOUCHES] == disk.touches.shape[0]:
+    if sums[kernels.N_TOUCHES] == disk.touches.shape[0]:
         _forget_touches(disk, log)
-    k = sums[N_TOUCHES]
-    disk.touches[k, TOUCHED_FILE] = file
-    disk.touches[k, TOUCHED_AT] = now
-    disk.latest_use[file] = use_by_touch(log, k)
-    disk.session[file, UNTIL] = now
-    disk.opened[file] = ABSENT
-    sums[N_TOUCHES] += 1
+    k = sums[kernels.N_TOUCHES]
+    disk.touches[k, kernels.TOUCHED_FILE] = file
+    disk.touches[k, kernels.TOUCHED_AT] = now
+    disk.latest_use[file] = log.item.size + k
+    disk.session[file, kernels.UNTIL] = now
+    disk.opened[file] = kernels.ABSENT
+    sums[kernels.N_TOUCHES] += 1
 
 
 @inner
 def _forget_touches(disk: Disk, log: AccessLog) -> None:
     """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
     n_latest = 0
-    for k in range(disk.sums[TOUCH_TAIL], disk.sums[N_TOUCHES]):
-        file = disk.touches[k, TOUCHED_FILE]
-        if disk.latest_use[file] == use_by_touch(log, k):
-            disk.touches[n_latest, TOUCHED_FILE] = file
-            disk.touches[n_latest, TOUCHED_AT] = disk.touches[k, TOUCHED_AT]
-            disk.latest_use[file] = use_by_touch(log, n_latest)
+    for k in range(disk.sums[kernels.TOUCH_TAIL], disk.sums[kernels.N_TOUCHES]):
+        file = disk.touches[k, kernels.TOUCHED_FILE]
+        if disk.latest_use[file] == log.item.size + k:
+            disk.touches[n_latest, kernels.TOUCHED_FILE] = file
+            disk.touches[n_latest, kernels.TOUCHED_AT] = disk.touches[k, kernels.TOUCHED_AT]
+            disk.latest_use[file] = log.item.size + n_latest
             n_latest += 1
-    disk.sums[N_TOUCHES] = n_latest
-    disk.sums[TOUCH_TAIL] = 0
+    disk.sums[kernels.N_TOUCHES] = n_latest
+    disk.sums[kernels.TOUCH_TAIL] = 0

@@ -100,20 +100,16 @@ def empty_disk(n_files: int) -> Disk:
 
 def no_values(n_files: int) -> Values:
     """Values of `n_files` files of which none is scored."""
-    seed = np.array([SEED], np.int64)
-    drawn, stale = np.zeros(SAMPLE, np.int32), np.zeros(SAMPLE, np.int32)
-    x = np.zeros(len(COLUMNS), np.float32)
-    due_s, due_from_s = (np.full(n_files, np.nan, np.float32) for _ in range(2))
     return Values(
         np.zeros(n_files, np.float32),
         np.full(n_files, np.nan),
-        due_s,
-        due_from_s,
-        np.zeros(2),
-        seed,
-        drawn,
-        stale,
-        x,
+        due_s=np.full(n_files, np.nan, np.float32),
+        due_from_s=np.full(n_files, np.nan, np.float32),
+        outcomes=np.zeros(2),
+        seed=np.array([SEED], np.int64),
+        drawn=np.zeros(SAMPLE, np.int32),
+        stale=np.zeros(SAMPLE, np.int32),
+        x=np.zeros(len(COLUMNS), np.float32),
     )
 
 
@@ -176,7 +172,8 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
         value -= (1 - share) * np.log(max(YOUNGEST_S, now_s - of[file, LAST]))
     if not np.isnan(values.due_s[file]):
         wait_s = max(SOON_S, abs(values.due_s[file] - now_s))
-        value = max(np.log(_share_read(values) ** 2 / wait_s), value)
+        n_read, n_unread = values.outcomes[READ], values.outcomes[UNREAD]
+        value = max(np.log(((n_read + 1) / (n_read + n_unread + 1)) ** 2 / wait_s), value)
     return float(value)
 
 
@@ -232,12 +229,6 @@ def _count(values: Values, how: int) -> None:
     for k in range(values.outcomes.size):
         values.outcomes[k] *= OUTCOME_KEPT
     values.outcomes[how] += 1
-
-
-@inner
-def _share_read(values: Values) -> float:
-    """The share of expected files that were read."""
-    return float((values.outcomes[READ] + 1) / (values.outcomes[READ] + values.outcomes[UNREAD] + 1))
 
 
 @inner

@@ -7,12 +7,12 @@ import numpy as np
 
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
-from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, empty_tally
+from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, Tally, empty_tally, tally_of
 from replay.policies.clairvoyant import clairvoyant, clairvoyant_bypass
 from replay.policies.frequency import gdsf, lfu, lfu_da
-from replay.policies.policy import PartPolicy, Policy, ServedWithPrefetch
+from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
-from replay.result import NOTHING_PLACED, Result, summarise, tallied
+from replay.result import NOTHING_PLACED, Result, tallied
 from replay.trace import Trace, window
 
 __all__ = [
@@ -77,45 +77,38 @@ def run_policy(
         name = canonical(name)
         policy = POLICIES[name]
     counted = window(trace, count_from_s)
-    started = time.perf_counter()
+    started, placed = time.perf_counter(), NOTHING_PLACED
     if isinstance(policy, PartPolicy):
         served = policy.serve(trace, capacity_bytes)
-        tally = empty_tally(trace.time_s[counted.first :])
-        columns = {
-            HITS: served.hit,
-            REQUESTED: served.asked_bytes,
-            HIT_BYTES: served.hit_bytes,
-            FETCHED: served.fetched_bytes,
-        }
-        for column, amount in columns.items():
-            tally.sums[:, column] = np.add.reduceat(
-                amount[counted.first :].astype(np.int64), tally.first[:-1]
-            )
-        return tallied(
-            name,
-            tally,
-            capacity_bytes=capacity_bytes,
-            count_from_s=counted.count_from_s,
-            peak_usage_bytes=served.peak_bytes,
-            seconds=time.perf_counter() - started,
-        )
-    hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit
-    done = policy(trace, capacity_bytes, hit)
-    seconds = time.perf_counter() - started
-    if isinstance(done, ServedWithPrefetch):
-        peak, placed = done.peak_bytes, done.prefetched.placed(counted.count_from_s)
+        seconds = time.perf_counter() - started
+        peak_bytes, tally = served.peak_bytes, _tally_of_parts(trace, counted.first, served)
     else:
-        peak, placed = done, NOTHING_PLACED
-    return summarise(
+        hit = np.zeros(trace.n_accesses, np.bool_) if hit is None else hit
+        done = policy(trace, capacity_bytes, hit)
+        seconds = time.perf_counter() - started
+        tally = tally_of(trace, hit[counted.first :])
+        if isinstance(done, ServedWithPrefetch):
+            peak_bytes, placed = done.peak_bytes, done.prefetched.placed(counted.count_from_s)
+        else:
+            peak_bytes = done
+    return tallied(
         name,
-        trace,
+        tally,
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
-        hit=hit[counted.first :],
-        peak_usage_bytes=peak,
+        peak_usage_bytes=peak_bytes,
         seconds=seconds,
         placed=placed,
     )
+
+
+def _tally_of_parts(trace: Trace, first: int, served: Served) -> Tally:
+    tally = empty_tally(trace.time_s[first:])
+    columns = {HITS: served.hit, REQUESTED: served.asked_bytes}
+    columns |= {HIT_BYTES: served.hit_bytes, FETCHED: served.fetched_bytes}
+    for column, amount in columns.items():
+        tally.sums[:, column] = np.add.reduceat(amount[first:].astype(np.int64), tally.first[:-1])
+    return tally
 
 
 def _bare(name: str) -> str:

@@ -214,14 +214,6 @@ def forget(ghosts: Ghosts, file: int, size: IntArray) -> bool:
 IN_SMALL, IN_MAIN = 4, 8
 
 
-class QueueBytes(NamedTuple):
-    """The most bytes of the small queue, the main queue and the ghosts."""
-
-    small: int
-    main: int
-    ghost: int
-
-
 class Queues(NamedTuple):
     """`state` per file, as above."""
 
@@ -238,13 +230,13 @@ def s3fifo(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
     """
     m = trace.n_items
     small = int(capacity_bytes * SMALL_SHARE)
-    limits = QueueBytes(small, capacity_bytes - small, int(capacity_bytes * GHOST_SHARE))
+    most_ghosts = int(capacity_bytes * GHOST_SHARE)
     queues = Queues(np.zeros(m, np.uint8), empty_ring(m), empty_ring(m), no_ghosts(trace.n_accesses, m))
-    return int(_s3fifo(accesses(trace, capacity_bytes, hit), limits, queues))
+    return int(_s3fifo(accesses(trace, capacity_bytes, hit), small, most_ghosts, queues))
 
 
 @bare
-def _s3fifo(reads: Accesses, limits: QueueBytes, queues: Queues) -> int:
+def _s3fifo(reads: Accesses, most_small: int, most_ghosts: int, queues: Queues) -> int:
     item, size, capacity, hit = reads
     n = item.size
     state, small, main, ghosts = queues
@@ -264,18 +256,18 @@ def _s3fifo(reads: Accesses, limits: QueueBytes, queues: Queues) -> int:
         if need > capacity:
             continue
         to_main = forget(ghosts, file, size)
-        if not to_main and need > limits.small:
+        if not to_main and need > most_small:
             continue
         while small.sums[USED] + main.sums[USED] + need > capacity:
             full_once = True
-            if main.sums[USED] > limits.main or small.sums[COUNT] == 0:
+            if main.sums[USED] > capacity - most_small or small.sums[COUNT] == 0:
                 _evict_main(queues, size)
             else:
-                _evict_small(queues, limits, size)
+                _evict_small(queues, most_ghosts, size)
         if not to_main:
-            if need >= limits.small:
+            if need >= most_small:
                 continue
-            to_main = not full_once and small.sums[USED] >= limits.small
+            to_main = not full_once and small.sums[USED] >= most_small
         push(main if to_main else small, file, need)
         state[file] = IN_MAIN if to_main else IN_SMALL
         peak = max(peak, small.sums[USED] + main.sums[USED])
@@ -289,12 +281,12 @@ def _hits(state: npt.NDArray[np.uint8], file: int) -> int:
 
 
 @inner
-def _evict_small(queues: Queues, limits: QueueBytes, size: IntArray) -> None:
+def _evict_small(queues: Queues, most_ghosts: int, size: IntArray) -> None:
     while queues.small.sums[COUNT] > 0:
         file = pop(queues.small, size)
         if _hits(queues.state, file) < HITS_TO_MOVE:
             queues.state[file] = ABSENT
-            remember(queues.ghosts, limits.ghost, file, size)
+            remember(queues.ghosts, most_ghosts, file, size)
             return
         push(queues.main, file, size[file])
         queues.state[file] = IN_MAIN
@@ -318,15 +310,11 @@ IN_SHARE, OUT_SHARE = 0.25, 0.50
 ARRIVED, IN_LRU = 1, 2
 
 
-class TwoQueueBytes(NamedTuple):
-    """The most bytes of arrivals (the paper's A1in) and of ghosts (A1out)."""
-
-    arrivals: int
-    ghost: int
-
-
 class TwoQueues(NamedTuple):
-    """`state` per file; `last`: the index of its last access, for files of the LRU (the paper's Am)."""
+    """`state` per file; `last`: the index of its last access, for files of the LRU (the paper's Am).
+
+    `arrivals` are the paper's A1in, `ghosts` its A1out.
+    """
 
     state: npt.NDArray[np.uint8]
     last: IndexArray
@@ -341,15 +329,15 @@ def two_queues(trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
     the LRU is empty, else from the LRU. Only files that leave the FIFO become ghosts.
     """
     m = trace.n_items
-    limits = TwoQueueBytes(int(capacity_bytes * IN_SHARE), int(capacity_bytes * OUT_SHARE))
+    most_arrivals, most_ghosts = int(capacity_bytes * IN_SHARE), int(capacity_bytes * OUT_SHARE)
     queues = TwoQueues(
         np.zeros(m, np.uint8), np.empty(m, np.int32), empty_ring(m), no_ghosts(trace.n_accesses, m)
     )
-    return int(_two_queues(accesses(trace, capacity_bytes, hit), limits, queues))
+    return int(_two_queues(accesses(trace, capacity_bytes, hit), most_arrivals, most_ghosts, queues))
 
 
 @bare
-def _two_queues(reads: Accesses, limits: TwoQueueBytes, queues: TwoQueues) -> int:
+def _two_queues(reads: Accesses, most_arrivals: int, most_ghosts: int, queues: TwoQueues) -> int:
     item, size, capacity, hit = reads
     n = item.size
     state, last, arrivals, ghosts = queues
@@ -370,9 +358,9 @@ def _two_queues(reads: Accesses, limits: TwoQueueBytes, queues: TwoQueues) -> in
             continue
         to_main = forget(ghosts, file, size)
         while arrivals.sums[USED] + main_used + need > capacity:
-            if arrivals.sums[COUNT] > 0 and (arrivals.sums[USED] > limits.arrivals or main_used == 0):
+            if arrivals.sums[COUNT] > 0 and (arrivals.sums[USED] > most_arrivals or main_used == 0):
                 victim = pop(arrivals, size)
-                remember(ghosts, limits.ghost, victim, size)
+                remember(ghosts, most_ghosts, victim, size)
                 state[victim] = ABSENT
                 continue
             # As in `kernels.oldest`, the trace is the queue of the LRU.

@@ -5,18 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from features.common.errors import InputError
+from replay.read import formats
 from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
 from replay.read.files import missing_size_of
-from replay.read.formats import (
-    LCS,
-    ORACLE,
-    as_written,
-    house_parts,
-    kind_of,
-    read_csv,
-    read_lcs,
-    read_oracle_general,
-)
+from replay.read.formats import LCS, ORACLE
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
 from replay.read.source import ColumnSource, TableSource, parquet
 from replay.read.times import UNITS, Clock, check_zone
@@ -27,7 +19,7 @@ KINDS = ("auto", "accesses", "table", ORACLE, LCS)
 """Values of `kind`; `accesses` and `table` are Parquet or CSV, whichever the content is."""
 
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
-_BINARY = {ORACLE: read_oracle_general, LCS: read_lcs}
+_BINARY = {ORACLE: formats.read_oracle_general, LCS: formats.read_lcs}
 
 
 def read_trace(
@@ -65,15 +57,15 @@ def read_trace(
     if not path.exists():
         raise InputError(f"there is no trace {path}; check the path")
     choice = Choice(only, since_s, until_s, tuple(keep), missing_size_of(missing_size))
-    accesses, files = house_parts(path)
-    form = kind if kind in _BINARY else kind_of(accesses, table=kind != "auto")
+    accesses, files = formats.house_parts(path)
+    form = kind if kind in _BINARY else formats.kind_of(accesses, table=kind != "auto")
     if form in _BINARY:
         source, roles = _BINARY[form](accesses), Roles("time", "item", "size")
     else:
-        source = parquet(accesses) if form == "parquet" else read_csv(accesses)
+        source = parquet(accesses) if form == "parquet" else formats.read_csv(accesses)
         roles = _roles(source, kind, columns)
         if isinstance(source, TableSource):
-            source = as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
+            source = formats.as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
     catalogue = None if files is None else parquet(files, repeated=False)
     clock = Clock(time_unit, time_zone)
     return assemble(source, roles, choice, clock=clock, sort=sort, files=catalogue)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.errors import InputError, SchemaError
 from features.common.units import format_bytes
+from replay.read import values
 from replay.read.files import (
     MissingSize,
     dense_files,
@@ -21,20 +22,7 @@ from replay.read.files import (
 from replay.read.roles import LABELS, Roles, house_roles, note
 from replay.read.source import ColumnSource, TableSource, column_names
 from replay.read.times import UTC_SECONDS, Clock, TickArray, Ticks, closes, read_ticks, reads
-from replay.read.values import (
-    UNKNOWN,
-    Codes,
-    Column,
-    Rows,
-    array_of,
-    codes_of,
-    is_text,
-    least,
-    narrowed,
-    pick,
-    refuse_null,
-    values_of,
-)
+from replay.read.values import UNKNOWN, Codes, Column, Rows
 from replay.trace import MOST_ACCESSES, Trace
 
 SHOWN_VALUES = 8
@@ -70,9 +58,9 @@ def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[s
         if name is not None and name in source.schema.names and name not in roles.own:
             column = source.take(name)
             kind = column.type
-            if not (is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
+            if not (values.is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_null(kind)):
                 raise SchemaError(f"{source.label}: {name} is {kind}; it must be strings or numbers")
-            columns[role] = codes_of(column) if is_text(column.type) else column
+            columns[role] = values.codes_of(column) if values.is_text(column.type) else column
     return columns
 
 
@@ -92,12 +80,7 @@ def chosen_rows(
         is_kept &= ticks.value < choice.until_s * ticks.per_second
     if not is_kept.any():
         raise InputError(f"{source.label} has no access in the time asked for; choose others")
-    return narrowed(rows, is_kept)
-
-
-def details(beside: Mapping[str, Column], choice: Choice, rows: Rows) -> pa.Table:
-    """The columns of `beside` to keep, for the rows of the trace; strings as dictionaries."""
-    return pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
+    return values.narrowed(rows, is_kept)
 
 
 def _with(source: ColumnSource, role: str, column: Column | None, value: str) -> BoolArray:
@@ -117,9 +100,9 @@ def _with(source: ColumnSource, role: str, column: Column | None, value: str) ->
 
 def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:
     if not isinstance(column, Codes):
-        return column if rows is None else column.take(array_of(rows))
-    code = pick(rows, column.code)
-    return pa.DictionaryArray.from_arrays(array_of(code, absent=code == UNKNOWN), column.values)
+        return column if rows is None else column.take(values.array_of(rows))
+    code = values.pick(rows, column.code)
+    return pa.DictionaryArray.from_arrays(values.array_of(code, absent=code == UNKNOWN), column.values)
 
 
 def in_order(source: ColumnSource, roles: Roles, ticks: Ticks, *, sort: bool) -> Rows:
@@ -134,7 +117,7 @@ def in_order(source: ColumnSource, roles: Roles, ticks: Ticks, *, sort: bool) ->
     rows = np.argsort(ticks.value, kind="stable") if ticks.backwards else None
     if roles.event_id is None:
         return rows
-    return _by_event(source, roles.event_id, rows, pick(rows, ticks.value))
+    return _by_event(source, roles.event_id, rows, values.pick(rows, ticks.value))
 
 
 def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> Rows:
@@ -142,8 +125,8 @@ def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> 
     if not same.any():
         return rows
     column = source.take(name)
-    refuse_null(source, column, name)
-    if not (is_text(column.type) or pa.types.is_integer(column.type)):
+    values.refuse_null(source, column, name)
+    if not (values.is_text(column.type) or pa.types.is_integer(column.type)):
         raise SchemaError(f"{source.label}: {name} is {column.type}; it must be strings or integers")
     if pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
@@ -152,10 +135,10 @@ def _by_event(source: ColumnSource, name: str, rows: Rows, ticks: TickArray) -> 
     tied = np.concatenate([same, [False]]) | np.concatenate([[False], same])
     at = np.flatnonzero(tied)
     rows_tied = at if rows is None else rows[at]
-    pairs = pa.table({"at": array_of(ticks[at]), "event": column.take(array_of(rows_tied))})
+    pairs = pa.table({"at": values.array_of(ticks[at]), "event": column.take(values.array_of(rows_tied))})
     order = pc.sort_indices(pairs, [("at", "ascending"), ("event", "ascending")])
     ordered = np.arange(ticks.size) if rows is None else rows
-    ordered[at] = rows_tied[values_of(pa.chunked_array([order]))]
+    ordered[at] = rows_tied[values.values_of(pa.chunked_array([order]))]
     return ordered
 
 
@@ -236,7 +219,7 @@ def assemble(
     del ticks
     close_s, n_early = closes(source, roles.close, rows, time_s, clock)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
-    labels = details(beside, choice, rows)
+    labels = pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
     # Arrow keeps freed memory for its next column, and there is none.
     pa.default_memory_pool().release_unused()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
@@ -271,8 +254,8 @@ def _n_reads(source: ColumnSource, name: str | None) -> IntArray | None:
     if name is None:
         return None
     column = source.take(name)
-    refuse_null(source, column, name)
-    return least(source, column, name, 1)
+    values.refuse_null(source, column, name)
+    return values.least(source, column, name, 1)
 
 
 def _repeated(source: ColumnSource, rows: Rows, n_reads: IntArray | None) -> Rows:

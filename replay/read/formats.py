@@ -158,24 +158,16 @@ def _read_table(path: Path, types: dict[str, pa.DataType]) -> pa.Table:
     )
     header = head_of(path, _BLOCK_BYTES // 256).split(b"\n", 1)[0].decode(errors="replace")
     parse = pacsv.ParseOptions(delimiter=max(_DELIMITERS, key=header.count))
-    try:
-        return _parsed(path, parse, convert, use_threads=True)
-    except (pa.ArrowException, OSError):
-        pass
-    try:
-        # With one thread, the error names the row.
-        return _parsed(path, parse, convert, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"{path} cannot be read as CSV: {first}; correct the row") from None
-
-
-def _parsed(
-    path: Path, parse: pacsv.ParseOptions, convert: pacsv.ConvertOptions, *, use_threads: bool
-) -> pa.Table:
-    options = pacsv.ReadOptions(use_threads=use_threads, block_size=_BLOCK_BYTES)
-    with open_bytes(path) as stream:
-        return pacsv.read_csv(stream, read_options=options, parse_options=parse, convert_options=convert)
+    for use_threads in (True, False):  # with one thread, the error names the row
+        options = pacsv.ReadOptions(use_threads=use_threads, block_size=_BLOCK_BYTES)
+        try:
+            with open_bytes(path) as stream:
+                return pacsv.read_csv(
+                    stream, read_options=options, parse_options=parse, convert_options=convert
+                )
+        except (pa.ArrowException, OSError) as error:
+            first = str(error).splitlines()[0]
+    raise InputError(f"{path} cannot be read as CSV: {first}; correct the row")
 
 
 def _padded(path: Path, whole: Sequence[str]) -> list[str]:

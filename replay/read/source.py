@@ -88,7 +88,7 @@ class ParquetSource:
         kind = self.schema.field(name).type if at < 0 else self._written.field(at).type
         for file, path, folder in zip(self._files, self._paths, self._folders, strict=True):
             if name in folder:
-                pieces += _parquet_read(path, partial(_repeated, folder[name], file.metadata.num_rows))
+                pieces.append(pa.repeat(folder[name], file.metadata.num_rows))
             else:
                 pieces += _parquet_read(path, partial(self._column, file, name, kind))
         return _plain(self, name, pa.chunked_array(pieces, kind))
@@ -126,12 +126,11 @@ def parquet(path: Path, *, repeated: bool = True) -> ParquetSource:
 
 
 def _opened(path: Path, repeated: bool) -> pq.ParquetFile:
-    texts = [f.name for f in pq.read_schema(path) if _repeats(f.type) and f.name not in _NEVER_REPEATED]
+    types = pa.types
+    kinds = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    texts = [f.name for f in pq.read_schema(path) if any(is_of(f.type) for is_of in kinds)]
+    texts = [name for name in texts if name not in _NEVER_REPEATED]
     return pq.ParquetFile(path, read_dictionary=texts if repeated else None)
-
-
-def _repeated(value: str, n_rows: int) -> list[pa.Array]:
-    return [pa.repeat(value, n_rows)]
 
 
 def _folder_values(path: Path) -> dict[str, str]:
@@ -159,12 +158,6 @@ def _below(folder: Path) -> list[Path]:
     )
 
 
-def _repeats(kind: pa.DataType) -> bool:
-    types = pa.types
-    is_text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(is_text or types.is_binary(kind) or types.is_large_binary(kind))
-
-
 def _plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(_plain_type(field.type)) for field in schema], schema.metadata)
 
@@ -185,13 +178,9 @@ def _plain(source: ColumnSource, name: str, column: pa.ChunkedArray) -> pa.Chunk
     """`column` with its plain type; of decimals that are all whole, integers of 64 bits."""
     if pa.types.is_decimal(column.type):
         try:
-            # Of decimals of 32 and 64 bits Arrow makes no integers.
-            wide = (
-                column
-                if column.type.bit_width >= _WIDE_BITS
-                else column.cast(pa.decimal128(38, column.type.scale))
-            )
-            return wide.cast(pa.int64())
+            if column.type.bit_width < _WIDE_BITS:  # of these Arrow makes no integers
+                return column.cast(pa.decimal128(38, column.type.scale)).cast(pa.int64())
+            return column.cast(pa.int64())
         except pa.ArrowInvalid:
             pass
     plain = _plain_type(column.type)

@@ -88,18 +88,6 @@ def read_ticks(source: ColumnSource, name: str, clock: Clock = UTC_SECONDS) -> T
     return ticks._replace(backwards=f"{source.where(row)} has {earlier}")
 
 
-def read_closes(source: ColumnSource, name: str, clock: Clock) -> tuple[Ticks, BoolArray]:
-    """Like `read_ticks` without its checks, and which rows have no time; their ticks are undefined."""
-    column = source.take(name)
-    if pa.types.is_dictionary(column.type):
-        column = texts(source, column, name)
-    absent = ~valid(column)
-    if absent.all():
-        return Ticks(np.zeros(len(column), np.int64), 1), absent
-    ticks = _ticks(source, column, name, clock)
-    return (Ticks(np.where(absent, 0, ticks.value), ticks.per_second) if absent.any() else ticks), absent
-
-
 def _ticks(source: ColumnSource, column: pa.ChunkedArray, name: str, clock: Clock) -> Ticks:
     kind, per_second = column.type, UNITS.get(clock.unit, 1)
     if "%" in clock.unit and (is_text(kind) or pa.types.is_integer(kind)):
@@ -252,11 +240,16 @@ def closes(
     """
     if name is None:
         return None, 0
-    ticks, absent = read_closes(source, name, clock)
+    column = source.take(name)
+    if pa.types.is_dictionary(column.type):
+        column = texts(source, column, name)
+    absent = ~valid(column)
     if absent.all():
         return None, 0
-    stated = ticks.seconds(rows)
-    close_s = np.where(pick(rows, absent), time_s, stated)
+    ticks = _ticks(source, column, name, clock)
+    if absent.any():
+        ticks = ticks._replace(value=np.where(absent, 0, ticks.value))
+    close_s = np.where(pick(rows, absent), time_s, ticks.seconds(rows))
     n_early = int((close_s < time_s).sum())
     close_s = np.maximum(close_s, time_s)
     return (close_s if (close_s > time_s).any() else None), n_early

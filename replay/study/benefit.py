@@ -182,16 +182,11 @@ class Cluster:
 
 
 def processing_s(cluster: Cluster, volume_bytes: float, cached_fraction: FloatArray) -> FloatArray:
-    """KIT's Eq. 1: the longest of reading remotely, reading from the caches, and computing."""
-    return np.asarray(processing_parts_s(cluster, volume_bytes, cached_fraction).max(axis=0), np.float64)
-
-
-def processing_parts_s(cluster: Cluster, volume_bytes: float, cached_fraction: FloatArray) -> FloatArray:
-    """The three times of Eq. 1 at each fraction: of the network, the caches and computing, float64[3, n]."""
+    """KIT's Eq. 1: the longest of reading remotely, reading from the caches, and computing, float64[n]."""
     remote_s = (1 - cached_fraction) * volume_bytes / cluster.network_bytes_s
     cached_s = cached_fraction * volume_bytes / (cluster.cache_bytes_s_per_node * cluster.n_nodes)
     compute_s = volume_bytes / _compute_bytes_s(cluster)
-    return np.stack([remote_s, cached_s, np.full_like(remote_s, compute_s)])
+    return np.asarray(np.maximum(np.maximum(remote_s, cached_s), compute_s), np.float64)
 
 
 def best_cached_fraction(cluster: Cluster) -> float:

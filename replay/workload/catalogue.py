@@ -6,7 +6,8 @@ sessions begin at it: it decays from the dataset's birth until a new version rep
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -56,16 +57,28 @@ class Catalogue(NamedTuple):
         return dataset
 
 
+_Columns = TypeVar("_Columns", bound=tuple[Any, ...])
+
+
+def joined(parts: Sequence[_Columns]) -> _Columns:
+    """The rows of several named tuples of arrays, one after the other."""
+    kind: Any = type(parts[0])
+    rows: _Columns = kind(*map(np.concatenate, zip(*parts, strict=True)))
+    return rows
+
+
+def taken(rows: _Columns, which: IntArray | BoolArray | slice) -> _Columns:
+    """Some rows of a named tuple of arrays."""
+    kind: Any = type(rows)
+    some: _Columns = kind(*(column[which] for column in rows))
+    return some
+
+
 def knob(config: WorkloadConfig, datasets: Datasets, key: str) -> FloatArray:
     """The parameter `key` of each dataset's category."""
     of_category = np.array([getattr(category, key) for category in config.categories], np.float64)
     of_dataset: FloatArray = of_category[datasets.category]
     return of_dataset
-
-
-def plain_datasets(config: WorkloadConfig, rng: np.random.Generator) -> Datasets:
-    """The datasets of a region without habits."""
-    return _with_versions(config, _first_versions(config, rng), rng)
 
 
 def make_catalogue(config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator) -> Catalogue:
@@ -138,16 +151,15 @@ def origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.r
     return origin
 
 
-def _with_versions(config: WorkloadConfig, first: Datasets, rng: np.random.Generator) -> Datasets:
-    """`first`, then second versions of some of the datasets that are read again."""
+def plain_datasets(config: WorkloadConfig, rng: np.random.Generator) -> Datasets:
+    """Without habits: first versions, then second ones of some of the datasets that are read again."""
+    first = _first_versions(config, rng)
     replaced = (first.role == REREAD) & (rng.random(first.role.size) < config.new_version_share)
     turn = rng.uniform(min(2, config.days / 2), max(config.days - 2, config.days / 2), replaced.size)
     second = first._replace(
         version=np.full(replaced.size, 2, np.int64), born_day=turn, dies_day=np.full(replaced.size, _NEVER)
     )
-    first = first._replace(dies_day=np.where(replaced, turn, _NEVER))
-    pairs = zip(first, second, strict=True)
-    return Datasets(*(np.concatenate([old, new[replaced]]) for old, new in pairs))
+    return joined([first._replace(dies_day=np.where(replaced, turn, _NEVER)), taken(second, replaced)])
 
 
 def _sizes(config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator) -> IntArray:
@@ -239,10 +251,6 @@ class Interest(NamedTuple):
         lasting, passing = self._parts(since, until)
         mass: FloatArray = self.weight * (lasting + passing)
         return mass
-
-    def taken(self, dataset: IntArray) -> Interest:
-        """The entries of `dataset`."""
-        return Interest(*(column[dataset] for column in self))
 
     def times(self, rng: np.random.Generator) -> FloatArray:
         """A random time per entry, by its rate."""

@@ -5,24 +5,14 @@ each it begins a spell: passes over the same files, at gaps that depend on the d
 user's pace. Production reads what is read once.
 """
 
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
-from replay.workload.catalogue import (
-    DORMANT,
-    ONCE,
-    REREAD,
-    Datasets,
-    Interest,
-    Rhythm,
-    dataset_sizes,
-    knob,
-    origins,
-)
+from replay.workload import catalogue
+from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, taken
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
 
@@ -68,26 +58,18 @@ def habitual_datasets(
         group=_spread(habits.group_sigma, habits.n_groups, rng),
         campaign=_spread(habits.campaign_sigma, habits.n_campaigns, rng),
     )
-    first = _joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
+    first = joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
     first = first._replace(
-        line=np.arange(first.role.size), origin=origins(config, first.n_files, first.role, rng)
+        line=np.arange(first.role.size), origin=catalogue.origins(config, first.n_files, first.role, rng)
     )
     replaced = np.flatnonzero(np.isfinite(first.dies_day))
-    return _joined([first, _next_versions(_some(first, replaced))])
+    return joined([first, _next_versions(taken(first, replaced))])
 
 
 def _next_versions(datasets: Datasets) -> Datasets:
     """What replaces `datasets`; never born where nothing does."""
     never = np.full(datasets.role.size, np.inf)
     return datasets._replace(version=datasets.version + 1, born_day=datasets.dies_day, dies_day=never)
-
-
-def _joined(parts: list[Datasets]) -> Datasets:
-    return Datasets(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _some(datasets: Datasets, index: IntArray | slice) -> Datasets:
-    return Datasets(*map(itemgetter(index), datasets))
 
 
 def _of_category(setting: _Setting, index: int, rng: np.random.Generator) -> Datasets:
@@ -99,12 +81,12 @@ def _of_category(setting: _Setting, index: int, rng: np.random.Generator) -> Dat
     dormant = round(files * category.unread_share / (1 - category.unread_share))
     parts = [
         _drawn(setting, index, count, role, rng)
-        for count, role in ((n_once, ONCE), (dormant, DORMANT))
+        for count, role in ((n_once, catalogue.ONCE), (dormant, catalogue.DORMANT))
         if count
     ]
     if files > once:
         parts.append(_reread(setting, index, files - once, rng))
-    return _joined(parts)
+    return joined(parts)
 
 
 def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator) -> Datasets:
@@ -112,21 +94,21 @@ def _reread(setting: _Setting, index: int, files: int, rng: np.random.Generator)
     category, growth = setting.config.categories[index], setting.config.growth
     accesses = (category.accesses - category.files * category.once_share) * growth
     unread = 1
-    pool = _drawn(setting, index, 2 * files, REREAD, rng)
+    pool = _drawn(setting, index, 2 * files, catalogue.REREAD, rng)
     while _expected_files(setting, pool, accesses) < files:
         unread *= 2
         if unread > _MOST_UNREAD:
             what = f"{accesses:.0f} accesses are too few to read {files} files in spells"
             raise ConfigError(category.name, f"{what}; lower files or close_share")
-        pool = _drawn(setting, index, files * (1 + unread), REREAD, rng)
+        pool = _drawn(setting, index, files * (1 + unread), catalogue.REREAD, rng)
     low, high = 1, pool.role.size
     while low < high:
         middle = (low + high) // 2
-        if _expected_files(setting, _some(pool, slice(middle)), accesses) < files:
+        if _expected_files(setting, taken(pool, slice(middle)), accesses) < files:
             low = middle + 1
         else:
             high = middle
-    return _some(pool, slice(high))
+    return taken(pool, slice(high))
 
 
 def _expected_files(setting: _Setting, pool: Datasets, accesses: float) -> float:
@@ -166,16 +148,16 @@ def _drawn(setting: _Setting, index: int, files: int, role: int, rng: np.random.
     """First versions with `files` files altogether."""
     config, habits = setting.config, setting.habits
     category = config.categories[index]
-    n_files = dataset_sizes(category, files, rng)
+    n_files = catalogue.dataset_sizes(category, files, rng)
     n = n_files.size
     family = np.arange(n) // FAMILY
     group, campaign = (
         rng.integers(0, count, family[-1] + 1)[family] for count in (habits.n_groups, habits.n_campaigns)
     )
-    fresh = (rng.random(n) < config.fresh_share) | (role == ONCE)
+    fresh = (rng.random(n) < config.fresh_share) | (role == catalogue.ONCE)
     inside = rng.uniform(-habits.warm_days, config.days, n)
     born = np.where(fresh, inside, -habits.warm_days - _AGE_DAYS * rng.exponential(size=n))
-    replaced: BoolArray = (rng.random(n) < config.new_version_share) & (role == REREAD)
+    replaced: BoolArray = (rng.random(n) < config.new_version_share) & (role == catalogue.REREAD)
     turn = rng.uniform(np.maximum(born, -habits.warm_days), config.days)
     none: IntArray = np.zeros(n, np.int64)
     return Datasets(
@@ -252,9 +234,9 @@ def make_sessions(
     parts = [_once(world, rng), *(_sessions_of(world, i, rng) for i in range(len(config.categories)))]
     ends = np.cumsum([0] + [int(part.session.max(initial=-1)) + 1 for part in parts])
     parts = [part._replace(session=part.session + end) for part, end in zip(parts, ends, strict=False)]
-    passes = _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    passes = joined(parts)
     order = np.lexsort((passes.start, passes.dataset))
-    passes = _Passes(*map(itemgetter(order), passes))
+    passes = taken(passes, order)
     return Tasks(
         dataset=passes.dataset.astype(np.int32),
         n_files=np.ceil(passes.share * datasets.n_files[passes.dataset] - 1e-9).astype(np.int32),
@@ -272,13 +254,12 @@ def _closeness(config: WorkloadConfig, datasets: Datasets, rng: np.random.Genera
     """The median gap of each dataset's spells, in days of work; versions of a dataset share it."""
     hours, sigma = (knob(config, datasets, key) for key in ("close_hours", "closeness_sigma"))
     drawn = rng.standard_normal(int(datasets.line.max()) + 1)
-    median: FloatArray = hours / 24 * np.exp(sigma * drawn[datasets.line])
-    return median
+    return np.asarray(hours / 24 * np.exp(sigma * drawn[datasets.line]))
 
 
 def _once(world: _World, rng: np.random.Generator) -> _Passes:
     """One pass by production over each dataset that is read once, soon after it is complete."""
-    dataset = np.flatnonzero(world.datasets.role == ONCE)
+    dataset = np.flatnonzero(world.datasets.role == catalogue.ONCE)
     n = dataset.size
     return _Passes(
         session=np.arange(n),
@@ -313,16 +294,16 @@ def _sessions_of(world: _World, index: int, rng: np.random.Generator) -> _Passes
         total = np.cumsum(np.bincount(passes.session, reads, minlength=block))
         last = int(np.searchsorted(total, missing))
         is_kept = passes.session <= last
-        parts.append(_Passes(*map(itemgetter(is_kept), passes._replace(session=passes.session + begun))))
+        parts.append(taken(passes._replace(session=passes.session + begun), is_kept))
         begun += block
         missing -= float(total[min(last, block - 1)])
-    return _Passes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined(parts)
 
 
 def _spells(world: _World, first: IntArray, rng: np.random.Generator) -> _Passes:
     """The passes of one session per entry of `first`, the dataset that it begins at."""
     n = first.size
-    begin = world.interest.taken(first).times(rng)
+    begin = taken(world.interest, first).times(rng)
     user = _users(world, first, rng)
     length = np.minimum(rng.geometric(1 - world.habits.session_share, n), FAMILY)
     session, step = _expanded(length)
@@ -331,7 +312,7 @@ def _spells(world: _World, first: IntArray, rng: np.random.Generator) -> _Passes
     )
     dataset, exists = _siblings(world, first[session], step, start)
     spells = _Spells(session, dataset, start, user[session])
-    return _repeated(world, _Spells(*map(itemgetter(exists), spells)), rng)
+    return _repeated(world, taken(spells, exists), rng)
 
 
 def _siblings(

@@ -270,14 +270,15 @@ class Workload:
         dataset = self.tasks.dataset[reads.task].astype(np.int64)
         size = self.catalogue.size_bytes[reads.file]
         read, seconds = self._transfers(reads.task, dataset, size, begin)
-        names, code = self._names_of(reads.file)
+        used, code = _compact(reads.file, self.n_files)
+        names = self._names_of(used)
         columns: dict[str, Any] = {
             "accessed_at": pa.array(reads.accessed_us).cast(_TIME),
             "closed_at": pa.array(reads.accessed_us + (seconds * 1e6).astype(np.int64)).cast(_TIME),
             "did": _coded(pc.binary_join_element_wise(*names, ":"), code),
             "dataset": self._dataset(dataset),
             "category": _coded(self._vocabulary["category"], datasets.category[dataset]),
-            "tier": self._tier.take(pa.array(dataset)),
+            "tier": self._words["tier"].take(pa.array(dataset)),
             "size_bytes": size,
             "read_bytes": read,
             "origin": _coded(self._vocabulary["origin"], datasets.origin[dataset]),
@@ -296,7 +297,7 @@ class Workload:
         datasets, dataset = self.catalogue.datasets, self.catalogue.dataset_of(file)
         place = file - self.catalogue.first_file[dataset]
         names = file_names(self.config, self.names, dataset, place, file)
-        scope = self._scope.take(pa.array(dataset))
+        scope = self._words["scope"].take(pa.array(dataset))
         day = self.created_day[dataset] + SETTLE_DAYS * place / datasets.n_files[dataset]
         created = self.config.start_s * 1_000_000 + (day * _DAY_US).astype(np.int64)
         return pa.table(
@@ -306,8 +307,8 @@ class Workload:
                 "name": names,
                 "dataset": self._dataset(dataset),
                 "category": _coded(self._vocabulary["category"], datasets.category[dataset]),
-                "tier": self._tier.take(pa.array(dataset)),
-                "campaign": self._campaign.take(pa.array(dataset)),
+                "tier": self._words["tier"].take(pa.array(dataset)),
+                "campaign": self._words["campaign"].take(pa.array(dataset)),
                 "experiment": _coded(pa.array([self.config.experiment]), np.zeros(file.size, np.int32)),
                 "size_bytes": self.catalogue.size_bytes[file],
                 "created_at": pa.array(created).cast(_TIME),
@@ -324,19 +325,17 @@ class Workload:
         usual = np.array([c.read_share for c in self.config.categories])
         share = usual[self.catalogue.datasets.category[dataset]]
         varied = np.clip(share + _READ_SPREAD * rng.standard_normal(task.size), 0.01, 1.0)
-        read = np.where(self._read_whole[task] | (share >= 1), 1.0, varied) * size
+        is_once = self.catalogue.datasets.role[dataset] == ONCE
+        read = np.where(is_once | (share >= 1), 1.0, varied) * size
         seconds = read / self.config.size_scale / _RATE_BYTES_PER_S * rng.uniform(0.8, 1.3, task.size)
         return read.astype(np.int64), seconds
 
-    def _names_of(
-        self, file: IntArray
-    ) -> tuple[tuple[pa.StringArray, pa.StringArray], npt.NDArray[np.int32]]:
-        """Scope and name of the files that occur in `file`, and the index of each entry among them."""
-        used, code = _compact(file, self.n_files)
-        dataset = self.catalogue.dataset_of(used)
-        place = used - self.catalogue.first_file[dataset]
-        names = file_names(self.config, self.names, dataset, place, used)
-        return (self.names.scope.take(pa.array(dataset)), names), code
+    def _names_of(self, file: IntArray) -> tuple[pa.StringArray, pa.StringArray]:
+        """Scope and name of each file."""
+        dataset = self.catalogue.dataset_of(file)
+        place = file - self.catalogue.first_file[dataset]
+        names = file_names(self.config, self.names, dataset, place, file)
+        return self.names.scope.take(pa.array(dataset)), names
 
     def _dataset(self, dataset: IntArray) -> pa.DictionaryArray:
         used, code = _compact(dataset, self.created_day.size)
@@ -351,12 +350,6 @@ class Workload:
         return _coded(pc.binary_join_element_wise(kind, padded(used, 8), ""), code)
 
     @cached_property
-    def _read_whole(self) -> BoolArray:
-        once = self.catalogue.datasets.role == ONCE
-        whole: BoolArray = once[self.tasks.dataset]
-        return whole
-
-    @cached_property
     def _vocabulary(self) -> dict[str, pa.StringArray]:
         config = self.config
         users = [f"{config.experiment[:3]}prod", *(f"user{i:03d}" for i in range(config.n_users))]
@@ -369,16 +362,8 @@ class Workload:
         }
 
     @cached_property
-    def _tier(self) -> pa.DictionaryArray:
-        return self.names.tier.dictionary_encode()
-
-    @cached_property
-    def _campaign(self) -> pa.DictionaryArray:
-        return self.names.campaign.dictionary_encode()
-
-    @cached_property
-    def _scope(self) -> pa.DictionaryArray:
-        return self.names.scope.dictionary_encode()
+    def _words(self) -> dict[str, pa.DictionaryArray]:
+        return {name: getattr(self.names, name).dictionary_encode() for name in ("scope", "tier", "campaign")}
 
 
 def _coded(values: pa.StringArray, code: npt.NDArray[Any]) -> pa.DictionaryArray:

@@ -8,7 +8,7 @@ import pytest
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
-from prefetch.xcache import cinfo, cinfo_rows, client, namespace
+from prefetch.xcache import cinfo, cinfo_rows, client, namespace, session
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
@@ -281,7 +281,7 @@ class Answering(XCacheTarget):
 def test_a_file_fetched_during_the_walk_is_no_lie_of_the_namespace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "version_of", lambda _: "v5.6.0")
+    monkeypatch.setattr(session, "version_of", lambda _: "v5.6.0")
     target = Answering("c", "root://127.0.0.1:9", tmp_path)
     target.shown = {"/new"}
     target.check_namespace([], {"/new"})
@@ -297,8 +297,8 @@ def test_what_the_server_does_not_hold_is_looked_for_on_no_disk(
     def refused(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(client, "version_of", lambda _: "v5.6.0")
-    monkeypatch.setattr(client, "stat", lambda *_: None)
+    monkeypatch.setattr(session, "version_of", lambda _: "v5.6.0")
+    monkeypatch.setattr(session, "stat", lambda *_: None)
     monkeypatch.setattr("prefetch.xcache.cinfo.read", refused)
     XCacheTarget("c", "root://127.0.0.1:9", tmp_path).check_namespace([], {"/lost+found/x"})
 
