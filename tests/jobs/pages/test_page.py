@@ -5,7 +5,6 @@ import datetime as dt
 import hashlib
 import json
 import re
-import xml.etree.ElementTree as ET
 from typing import Any
 
 import matplotlib as mpl
@@ -59,16 +58,6 @@ def test_hostile_names_are_data_in_what_the_script_reads() -> None:
     assert read["points"][0][3] == f"0 % of {NAMES[0]}"
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")
-def test_a_plot_is_well_formed_and_marks_its_series() -> None:
-    root = ET.fromstring(plot(*NAMES).svg())
-    marked, ids = (
-        [node.get(name) for node in root.iter() if node.get(name)] for name in ("data-series", "id")
-    )
-    assert marked == [str(n) for n in range(len(NAMES))]
-    assert len(ids) == len(set(ids))
-
-
 def test_ids_of_two_plots_differ_and_the_same_data_give_the_same_page() -> None:
     names = ("lru", "s3fifo")
     figures = [Figure(plot(*names), "one"), Figure(plot(*names), "two")]
@@ -88,26 +77,6 @@ def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in html
     )
     assert not re.findall(r'(?:src|href)="(?!#|data:,)', html)
-
-
-def test_points_are_where_their_marks_are() -> None:
-    drawn = plot("lru", policy=False)
-    svg, read = drawn.svg(legend=False), drawn.reading([10, 20])
-    ((_, x0, y0, _, first), (_, x1, y1, _, second)) = read["points"]
-    path = ET.fromstring(svg).find(".//*[@data-series='0']/{http://www.w3.org/2000/svg}path")
-    assert path is not None
-    places = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d") or "")]
-    assert places == pytest.approx([x0, y0, x1, y1], abs=0.01)
-    assert (first, second) == (0, 1)
-
-
-def test_a_long_table_is_folded_and_rows_name_their_capacity() -> None:
-    rows = [{"name": f"n{k}", "capacity_bytes": 10 if k % 2 else 20} for k in range(100)]
-    sizes, sections = Capacities(values=[10, 20]), [Section("s", rows=rows)]
-    html = page(title="t", subtitle="", answers=[], sections=sections, capacities=sizes)
-    assert "<summary>Show all 100 rows</summary>" in html
-    assert html.count('<tr class="more"') == 100 - 12
-    assert html.count('data-capacity="0"') == html.count('data-capacity="1"') == 50
 
 
 def rows_of(policies: list[str]) -> list[dict[str, object]]:

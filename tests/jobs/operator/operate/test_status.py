@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
-from features.results import ANNOUNCED, ARRIVALS, DRIFT, PROMOTIONS
+from features.results import ANNOUNCED, ARRIVALS, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS, Table
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
@@ -100,15 +100,6 @@ def test_a_region_in_order_has_no_alarm(settings: Settings, tables: Tables) -> N
     assert (cache.plan, cache.push) == ({"pin": 2, "evict": 1}, {"done": 1})
 
 
-def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
-    (alarm,) = run(settings, now_s=NOW_S).alarms  # without a model nothing is late
-    assert (alarm.name, alarm.about, alarm.remedy) == (
-        "no-champion",
-        "default",
-        "pull records: see docs/pull.md",
-    )
-
-
 @pytest.mark.parametrize(
     ("days", "words"),
     [
@@ -146,41 +137,6 @@ def test_a_path_of_the_settings_is_one_word_of_a_remedy(settings: Settings) -> N
     (alarm,) = run(settings.model_copy(update={"airflow": airflow}), now_s=NOW_S).alarms
     command = alarm.remedy.removeprefix("pull records: `").removesuffix("`")
     assert shlex.split(command) == ["cachecast", "pull", "--source", "rucio_traces", "--input", path]
-
-
-def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
-    key = ("2026-03-01", AT, "xc1")
-    assert alarms(settings, NOW_S + 3 * 3600) == {("prediction-late", "default")}
-    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "failed"))]
-    tables.replace_rows(RECEIPTS, receipts, key)
-    assert alarms(settings) == {("push-failed", "xc1")}
-    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "planned"))]
-    tables.replace_rows(RECEIPTS, receipts, key)
-    assert alarms(settings) == {("not-pushed", "xc1")}
-    assert run(settings, now_s=NOW_S).alarms[0].text.startswith("1 of 2 items")
-    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
-    tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
-    assert alarms(settings) == {("above-high-watermark", "xc1")}
-    full = run(settings, now_s=NOW_S)
-    words = f"95 % full, above its high watermark of 95 %, by its inventory of {AT}; it may not purge"
-    assert (full.caches[0].inventory_at, full.alarms[0].text) == (AT, words)
-    tables.replace_rows(CONTENTS, [], key)
-    pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
-    assert alarms(settings) == {("pins-over-limit", "xc1")}
-    tables.replace_rows(
-        PLANS, [row(PLANS, item_id="9", expires_at=ENDS)], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1")
-    )
-    assert ("not-pushed", "xc1") in alarms(settings)
-
-
-def test_the_worst_columns_that_drifted_are_named(settings: Settings, tables: Tables) -> None:
-    drift = [
-        row(DRIFT, column=name, psi=psi, drifted=psi > 0.25)
-        for name, psi in (("age", 0.1), ("size_bytes", 0.4), ("users", 0.9))
-    ]
-    tables.replace_rows(DRIFT, drift, ("2026-03-01", AT, "default"))
-    (alarm,) = run(settings, now_s=NOW_S).alarms
-    assert (alarm.name, alarm.text.partition("most of all ")[2]) == ("drift", "users, size_bytes")
 
 
 @pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
@@ -225,19 +181,6 @@ def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, t
     status = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
     assert (status.candidate_serves, status.champion, status.scored_by) == (True, None, "m/2")
     assert status.alarms == ()
-
-
-def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
-    cache = settings.caches["xc1"].model_copy(update={"gstream": tmp_path / "captures"})
-    quota = settings.collect.model_copy(update={"quota": 100})
-    changed = settings.model_copy(update={"caches": {"xc1": cache}, "collect": quota})
-    assert alarms(changed) == set()
-    (tmp_path / "captures").mkdir()
-    path = tmp_path / "captures" / "gstream-000000000001-20231114T221320Z.capture"
-    path.write_bytes(b"x" * 80)
-    assert alarms(changed) == set()
-    path.write_bytes(b"x" * 81)
-    assert alarms(changed) == {("collector-full", "xc1")}
 
 
 def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Settings, tables: Tables) -> None:
