@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from raw_records import AT_S, hashed
+from steward_figures import steward_figures
 
 from features.common import files
 from features.common.errors import ServiceError
@@ -38,9 +39,7 @@ DAY = NOON_S // DAY_S
 
 
 def figures(at_s: float, **changes: Any) -> StewardFigures:
-    counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
-    fields = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
-    return StewardFigures(**(counts | fields | {"acts": True} | changes))
+    return steward_figures(**({"at_s": at_s, "started_s": NOON_S} | changes))
 
 
 def test_each_day_has_its_own_sums(tmp_path: Path) -> None:

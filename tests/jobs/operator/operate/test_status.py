@@ -6,16 +6,17 @@ import datetime as dt
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
+from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
+from steward_figures import steward_figures
 from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, ARRIVALS, PROMOTIONS
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS, Table
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
@@ -27,19 +28,11 @@ from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
-from prefetch.steward.figures import StewardFigures
 
 ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
 ENDS = dt.datetime(2026, 3, 3, 4, tzinfo=dt.UTC)
-
-
-def row(table: Table, **values: Any) -> dict[str, Any]:
-    """A row of a table; what is not given is what its type has for nothing."""
-    nothing = {"string": "", "long": 0, "double": 0.0, "bool": False, "strings": []}
-    at = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
-    return {column.name: nothing.get(column.kind, at) for column in table.columns} | values
 
 
 @pytest.fixture
@@ -282,17 +275,14 @@ def test_a_line_with_a_command_is_named_by_it(
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     settings: Settings, tables: Tables
 ) -> None:
-    names = (field.name for field in dataclasses.fields(StewardFigures))
-    fields: dict[str, Any] = dict.fromkeys(names, 0)
-    fields |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    fields |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1", "acts": True}
-    fields |= {"first_files": 3, "first_bytes": 5 * 10**9}
+    fields = {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    calm = steward_figures(at_s=NOW_S, first_files=3, first_bytes=5 * 10**9, **fields)
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
-    StewardFigures(**fields).write(path)
+    calm.write(path)
     status = run(settings, now_s=NOW_S + 200)
     assert status.alarms == () and status.caches[0].steward is not None
-    StewardFigures(**(fields | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    dataclasses.replace(calm, alarms={"steward-blind": "no collector"}).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
     full = [row(CONTENTS, did="a", bytes_on_disk=990 * 10**9)]
@@ -302,8 +292,8 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         (960, 950, "steward's look"),
         (0, 0, f"inventory of {AT}"),
     ):
-        figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
-        StewardFigures(**(fields | figures)).write(path)
+        fuller = dataclasses.replace(calm, used_bytes=used_bytes * 10**9, high_bytes=high_bytes * 10**9)
+        fuller.write(path)
         texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
         assert len(texts) == bool(source) and all(source in text for text in texts)
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
@@ -312,9 +302,9 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     (alarm,) = damaged.alarms
     assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
     assert "cannot read what the steward reports in xc1.json" in alarm.text
-    line, since = steward_line(StewardFigures(**fields)), as_of_label(NOW_S - 60)
+    line, since = steward_line(calm), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")
-    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**fields))}
+    metrics = {name: value for name, _, labels, value in of_steward(calm)}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics
