@@ -115,7 +115,7 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
 
 
 def test_lines_of_plain_text_are_read_as_the_page_says(
-    install: Install, engine: Engine, tmp_path: Path
+    install: Install, engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
     _, plain = (code for language, code in BLOCKS if language == "python")
     of_json = re.search(r"    fields = .*\n", SHOWN["python"])
@@ -123,7 +123,6 @@ def test_lines_of_plain_text_are_read_as_the_page_says(
     assert of_json is not None and line is not None
     install(SHOWN["python"].replace(of_json[0], plain))
     (tmp_path / "records.txt").write_text(f"{line[1]}\n{line[1].replace(' 5 ', ' few ')}\nsoon /store/a 1\n")
-    tables = Tables(str(tmp_path / "tables"))
     refused = pulled(engine, tables, str(tmp_path / "records.txt"))
     assert refused == {"unparsable number": 1, "unparsable time": 1}
     (read,) = rows(tables)
