@@ -6,7 +6,6 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -268,14 +267,12 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def clock_shift() -> Iterator[Path]:
+def clock_shift(folder_of_all: Path) -> Path:
     """A library that shifts the clock of daemons, by CLOCK_SHIFT_S."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.fail("there is no C compiler to shift a daemon's clock with; install gcc")
-    with tempfile.TemporaryDirectory(prefix="clock-") as folder:
-        Path(folder).chmod(0o755)
-        library = Path(folder) / "shifted_clock.so"
-        source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        yield library
+    library = folder_of_all / "shifted_clock.so"
+    source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library

@@ -10,6 +10,8 @@ from pushes import Fake, item, raising, run
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
+from prefetch.journal.tables import Try
+from prefetch.push.origins import SourceHealth, SourceLimits
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.target import Held
 
@@ -172,3 +174,18 @@ def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Jou
 
 def held(name: str, last_detach_s: int | None, *, is_open: bool = False) -> Held:
     return Held(name, 1, 1, True, last_detach_s, is_open)
+
+
+def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[Try]:
+    failed = [Try(source, at_s, 30.0, True)] * n_failed
+    return failed + [Try(source, at_s, 1.0, False)] * n_good
+
+
+def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
+    tried = [*tries("few", 4, 0), *tries("half", 5, 5), *tries("bad", 4, 3), *tries("", 9, 0)]
+    sources = SourceHealth(SourceLimits(0.5, 600), tried)
+    left = sources.left_alone(1500)
+    assert [state.source for state in left] == ["", "bad"]
+    assert str(left[0]) == "the cache's own origin: 9 of 9 tries failed, 270 s wasted"
+    assert [state.source for state in sources.states(1500)] == ["", "half", "bad", "few"]
+    assert sources.left_alone(1600) and not sources.left_alone(1601) and not sources.states(1601)
