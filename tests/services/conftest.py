@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xcache_server
 import xrootd_versions
 from daemons import needed
-from steward_site import Site, running
+from steward_site import Site
+from steward_site import running as with_stewards
 
+from jobs.local_site.local.xrootd import Loopback
 from prefetch.journal.journal import Journal
 
 _FLAGS = (
@@ -249,7 +252,13 @@ def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def servers(xrootd: str) -> Iterator[Site]:
     """A cache, its collector and its stewards, for the tests of a module."""
-    yield from needed("a real XCache", running())
+    yield from needed("a real XCache", with_stewards())
+
+
+@pytest.fixture
+def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
+    """A cache of the test's own, and the capture of what it reports."""
+    yield from needed("a real XCache", xcache_server.running())
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xcache_server
 from cachecast_main import asked, cachecast
 from daemons import needed, open_folder
 from federation import Federation
@@ -55,11 +54,6 @@ url = "{url}"
 capacity = "1GB"
 evict_guard = "0s"
 """
-
-
-@pytest.fixture
-def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
-    yield from needed("a real XCache", xcache_server.running())
 
 
 def files_of(experiment: str) -> dict[str, tuple[str, str]]:
