@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,6 +153,34 @@ def test_a_hit_pays_and_an_unread_file_is_wasted() -> None:
     assert [r["first_hit_delay_s"] for r in got] == [5.0, None]
 
 
+@pytest.mark.parametrize(
+    ("action", "begin", "lasted_s", "hits"),
+    [
+        ("prefetch", 10, 0, 1),  # in the second of the receipt: without the prefetch it had missed
+        ("prefetch", 10, 3, 1),
+        ("prefetch", 9, 0, 0),
+        ("prefetch", 9, 3, 0),  # began before the receipt, whenever it ended
+        ("prefetch", 10.5, 3, 0),  # a time with a fraction is exact
+        ("prefetch", 10.7, 0, 1),
+        ("pin", 10, 0, 0),  # may have ended before the receipt
+        ("pin", 10, 1, 1),
+        ("pin", 9, 3, 0),
+        ("pin", 11, 0, 1),
+    ],
+)
+def test_a_read_counts_if_it_began_after_the_receipt_as_far_as_whole_seconds_tell(
+    action: str, begin: float, lasted_s: float, hits: int
+) -> None:
+    (got,) = rows([receipt("a", 10.6, action=action)], [read(begin, lasted_s)])
+    assert got["n_hits"] == hits
+    assert got["first_hit_delay_s"] is None or got["first_hit_delay_s"] >= 0
+
+
+def test_a_read_that_a_later_pin_cannot_claim_counts_for_the_earlier_one() -> None:
+    got = rows([receipt("a", 5.5, action="pin"), receipt("b", 10.6, action="pin")], [read(10)])
+    assert [row["n_hits"] for row in got] == [1, 0]
+
+
 def test_an_item_that_may_still_be_read_is_pending_and_no_waste() -> None:
     items = [receipt("a", 10), receipt("b", 10, action="pin", did="t:b"), receipt("c", 10, did="t:c")]
     reads = [read(12, did="t:c")]
@@ -162,6 +191,22 @@ def test_an_item_that_may_still_be_read_is_pending_and_no_waste() -> None:
     assert uses(None) == uses(19.9) == [("pending", 0), ("pending", 0), ("read", 0)]
     assert uses(EXPIRES) == [("unread", 100), ("unread", 0), ("read", 0)]
     assert [row["use"] for row in rows([receipt("a", 10, expires_at=None)], [], until=99)] == ["pending"]
+
+
+def test_a_file_that_was_gone_when_it_was_read_is_wasted_at_once() -> None:
+    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=1), read(20)], until=16)
+    assert (got["n_hits"], got["use"], got["bytes_wasted"]) == (0, "unread", 100)
+
+
+def test_of_reads_that_began_at_once_none_hit_if_one_missed() -> None:
+    (earned,) = rows([receipt("a", 10)], [read(15), read(15, bytes_missed=1), read(16)])
+    assert (earned["n_hits"], earned["bytes_saved"]) == (0, 0)
+
+
+def test_unknown_bytes_are_neither_a_hit_nor_waste() -> None:
+    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=None)])
+    assert (got["n_hits"], got["bytes_saved"], got["use"], got["bytes_wasted"]) == (0, 0, "read", 0)
+    assert rows([receipt("a", 10)], [read(15, bytes_hit=None, bytes_missed=None)])[0]["n_hits"] == 0
 
 
 def test_no_receipts_and_no_reads_give_an_empty_table() -> None:

@@ -189,3 +189,11 @@ def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
     assert str(left[0]) == "the cache's own origin: 9 of 9 tries failed, 270 s wasted"
     assert [state.source for state in sources.states(1500)] == ["", "half", "bad", "few"]
     assert sources.left_alone(1600) and not sources.left_alone(1601) and not sources.states(1601)
+
+
+def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/e"] = Held("/e", 10, 10, True, 1, True)
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    assert run(fake, journal).failed == 1
+    assert fake.log == []
