@@ -168,6 +168,21 @@ TestEvents.settings = settings(
 )
 
 
+@pytest.mark.parametrize("name", HEURISTICS)
+def test_pins_and_open_files_stay_and_lists_go_first(name: str) -> None:
+    steward = steward_of(name)
+    steward.pin([0, 1])
+    steward.opened(2)
+    steward.opened(2)
+    steward.evict_first([7, 0, 2, 5])
+    assert steward.victims(20, 100.0) == [7, 5]
+    found = steward.victims(10**6, 100.0)
+    assert found[:2] == [7, 5]
+    assert sorted(found) == [3, 4, 5, 6, 7, 8, 9]
+    steward.closed(2)
+    assert 2 not in steward.victims(10**6, 100.0)
+
+
 def test_more_files_than_there_was_room_for() -> None:
     for name in HEURISTICS:
         steward = steward_of(name, n_files=3000, capacity=10**6)
