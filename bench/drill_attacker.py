@@ -55,11 +55,11 @@ from attacked_cache import (  # noqa: E402
     read_any,
     read_at,
 )
-from daemons import NoServer, free_ports  # noqa: E402
+from daemons import free_ports  # noqa: E402
 from forger import KINDS  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
-from features.common.errors import CachecastError  # noqa: E402
+from features.common.errors import CachecastError, ServiceError  # noqa: E402
 
 N_FILES, N_PINS = 140, 3
 RECOVERS_WITHIN_S = 180.0
@@ -263,7 +263,7 @@ def main() -> int:
             broken = drill.broken + judged(drill.disk, rows)
             if broken:
                 print(site.log("steward")[-LOG_CHARS:], file=sys.stderr)
-    except NoServer as error:
+    except ServiceError as error:
         print(f"not done: {error}")
         return 1
     jobs = drill.jobs

@@ -34,12 +34,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import xrootd_versions  # noqa: E402
-from daemons import NoServer  # noqa: E402
 from promises import Broken, check  # noqa: E402
 from side_by_side import side_by_side  # noqa: E402
 from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
 
-from features.common.errors import PushError  # noqa: E402
+from features.common.errors import PushError, ServiceError  # noqa: E402
 
 BLIND_S = 60.0
 DISK_BYTES = 32 * MIB
@@ -254,7 +253,7 @@ def done(name: str, drill: Callable[[Site], str], version: str) -> bool:
             held, seen = "yes", drill(site)
     except (Broken, PushError) as error:
         held, seen = "**no**", str(error)
-    except NoServer as error:
+    except ServiceError as error:
         held, seen = "not done", str(error)
     print(f"| {name} | {version} | {held} | {seen} | {time.monotonic() - began:.0f} |", flush=True)
     return held != "**no**"

@@ -96,6 +96,15 @@ def rucio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RucioServer]:
     yield from needed("a real Rucio server", running(tmp_path_factory.mktemp("rucio")))
 
 
+@pytest.fixture
+def folder_of_all() -> Iterator[Path]:
+    """A folder that every account may enter, with a short path; pytest's own are of one account."""
+    from daemons import open_folder  # noqa: PLC0415  only tests that need it
+
+    with open_folder() as folder:
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of real samples that the repository carries; its README names sources and licences."""

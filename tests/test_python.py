@@ -44,8 +44,14 @@ def test_the_snippets_of_the_page_run_and_print_what_it_shows(
     assert len(space["run_id"]) == 32
 
 
-@pytest.mark.parametrize("module", ["cachecast", "cachecast.replays", "cachecast.replays"])
-def test_the_examples_of_the_package_run(module: str) -> None:
+OF_SEAMS = (
+    *("prefetch.target", "replay.policies.policy", "replay.policies.own", "replay.planner"),
+    *("replay.read.source", "replay.steward.order"),
+)
+
+
+@pytest.mark.parametrize("module", ["cachecast", "cachecast.replays", *OF_SEAMS])
+def test_the_examples_of_the_package_and_of_each_seam_run(module: str) -> None:
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted and not results.failed
 

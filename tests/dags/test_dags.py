@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from command_line import called, options, required
 
-from jobs.operator.placement.refresh import MAX_CACHES
-
 ROOT = Path(__file__).parents[2]
 DAGS = {
     *("pull_accesses", "build_features", "train_models", "evaluate_and_promote", "place_and_push"),
@@ -160,20 +158,6 @@ def test_no_value_from_outside_is_part_of_a_command_which_runs_where_the_worker_
         assert task["kind"] != "BashOperator" or task["cwd"] == "."
 
 
-def test_the_loop_is_a_chain_of_assets(bag: dict[str, Any]) -> None:
-    dags = bag["dags"]
-    assert dags["pull_accesses"]["cron"] == "0 */4 * * *"
-    assert dags["pull_accesses"]["tasks"]["accesses"]["outlets"] == ["cachecast_accesses"]
-    assert dags["build_features"]["asset"] == dags["verify_outcomes"]["asset"] == "cachecast_accesses"
-    assert dags["build_features"]["tasks"]["features"]["outlets"] == ["cachecast_features"]
-    assert dags["place_and_push"]["asset"] == "cachecast_features"
-    assert dags["train_models"]["tasks"]["train"]["outlets"] == ["cachecast_candidate"]
-    assert dags["evaluate_and_promote"]["asset"] == "cachecast_candidate"
-    for name in DAGS - {"backfill"}:
-        assert "Partition" in dags[name]["timetable"]
-    assert dags["backfill"]["timetable"] == "NullTimetable"
-
-
 def test_every_source_is_pulled_and_only_files_by_what_is_new(bag: dict[str, Any]) -> None:
     tasks = bag["dags"]["pull_accesses"]["tasks"]
     assert "--new-only" in tasks["pull_rucio_traces"]["command"]
@@ -207,22 +191,6 @@ def test_a_cache_is_served_on_its_own_within_the_wans_pool(bag: dict[str, Any]) 
     pools = json.loads((ROOT / "conf" / "deploy" / "pools.json").read_text())
     used = {task["pool"] for dag in bag["dags"].values() for task in dag["tasks"].values()}
     assert used <= {"default_pool", *pools}
-
-
-def test_a_hung_cache_has_a_slot_of_its_own_and_the_next_run_does_not_wait_for_it(
-    bag: dict[str, Any],
-) -> None:
-    """tests/services/test_airflow.py shows it with a cache that accepts connections and never answers."""
-    pools = json.loads((ROOT / "conf" / "deploy" / "pools.json").read_text())
-    assert pools["cachecast_wan"]["slots"] == pools["cachecast_plan"]["slots"] == MAX_CACHES
-    tasks = bag["dags"]["place_and_push"]["tasks"]
-    assert [tasks[f"cache.{step}"]["pool"] for step in ("plan", "push")] == [
-        "cachecast_plan",
-        "cachecast_wan",
-    ]
-    assert {name: dag["runs"] for name, dag in bag["dags"].items() if dag["runs"] != 1} == {
-        "place_and_push": 2
-    }
 
 
 def test_what_takes_hours_has_its_own_slot_and_yields_to_the_cycle(bag: dict[str, Any]) -> None:

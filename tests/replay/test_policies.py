@@ -1,7 +1,5 @@
 """Policies against slow twins, and against libCacheSim; on 10 M reads: bench/replay_speed.py --exact."""
 
-import doctest
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,16 +116,3 @@ def test_equal_on_random_traces(tmp_path: Path, seed: int, m: int, largest: int,
 
 def test_every_policy_has_a_judge() -> None:
     assert set(JUDGED) | set(ORACLES) == set(POLICIES)
-
-
-SEAMS = (
-    "prefetch.target",
-    *("replay.policies.policy", "replay.policies.own", "replay.planner", "replay.read.source"),
-    "replay.steward.order",
-)
-
-
-@pytest.mark.parametrize("module", SEAMS)
-def test_the_example_of_a_seam_runs(module: str) -> None:
-    results = doctest.testmod(importlib.import_module(module))
-    assert results.attempted and not results.failed

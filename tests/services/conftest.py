@@ -6,17 +6,19 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xcache_server
 import xrootd_versions
 from daemons import needed
-from steward_site import Site, running
+from steward_site import Site
+from steward_site import running as with_stewards
 
+from jobs.local_site.local.xrootd import Loopback
 from prefetch.journal.journal import Journal
 
 _FLAGS = (
@@ -250,7 +252,13 @@ def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def servers(xrootd: str) -> Iterator[Site]:
     """A cache, its collector and its stewards, for the tests of a module."""
-    yield from needed("a real XCache", running())
+    yield from needed("a real XCache", with_stewards())
+
+
+@pytest.fixture
+def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
+    """A cache of the test's own, and the capture of what it reports."""
+    yield from needed("a real XCache", xcache_server.running())
 
 
 @pytest.fixture
@@ -268,14 +276,12 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def clock_shift() -> Iterator[Path]:
+def clock_shift(folder_of_all: Path) -> Path:
     """A library that shifts the clock of daemons, by CLOCK_SHIFT_S."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.fail("there is no C compiler to shift a daemon's clock with; install gcc")
-    with tempfile.TemporaryDirectory(prefix="clock-") as folder:
-        Path(folder).chmod(0o755)
-        library = Path(folder) / "shifted_clock.so"
-        source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-        yield library
+    library = folder_of_all / "shifted_clock.so"
+    source = Path(__file__).parents[1] / "support/servers/shifted_clock.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library

@@ -3,7 +3,6 @@
 import datetime as dt
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import pytest
 import xcache_server
-from daemons import NoServer, needed
+from daemons import needed, open_folder
 from steward_site import eventually
 from XRootD.client.file import File
 
-from features.common.errors import ServiceError
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -95,16 +93,12 @@ SIZE = 300_000
 @contextmanager
 def traced() -> Iterator[tuple[Loopback, Path]]:
     """A cache whose opens and closes a program of the server writes down."""
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        base = Path(folder)
+    with open_folder() as base:
         base.chmod(0o777)  # the server's program writes there
         lines_file = base / "told"
         tee = shutil.which("tee")
-        try:
-            with loopback(base / "lb", more=f"ofs.notify openr closer | {tee} -a {lines_file}\n") as site:
-                yield site, lines_file
-        except ServiceError as error:
-            raise NoServer(str(error)) from None
+        with loopback(base / "lb", more=f"ofs.notify openr closer | {tee} -a {lines_file}\n") as site:
+            yield site, lines_file
 
 
 @pytest.fixture

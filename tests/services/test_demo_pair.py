@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,26 +29,19 @@ with ending.in_one_line(print):
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="xc-") as path:
-        Path(path).chmod(0o755)  # the user that XRootD runs as must reach its folders
-        yield Path(path)
-
-
 @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL])
-def test_one_that_is_ended_leaves_no_server(folder: Path, signalled: signal.Signals) -> None:
+def test_one_that_is_ended_leaves_no_server(folder_of_all: Path, signalled: signal.Signals) -> None:
     if (fault := available()) is not None:
         pytest.fail(f"these tests need a real XCache: {fault}")
-    words = [sys.executable, "-c", COMMAND, str(folder / "out")]
-    environment = os.environ | {"TMPDIR": str(folder)}
+    words = [sys.executable, "-c", COMMAND, str(folder_of_all / "out")]
+    environment = os.environ | {"TMPDIR": str(folder_of_all)}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as command:
         assert command.stdout is not None
         assert command.stdout.readline() == "reads\n"
-        assert eventually(lambda: len(servers(folder)) >= 4)
+        assert eventually(lambda: len(servers(folder_of_all)) >= 4)
         command.send_signal(signalled)
         command.communicate(timeout=180)
-    assert eventually(lambda: not servers(folder))
+    assert eventually(lambda: not servers(folder_of_all))
 
 
 def servers(folder: Path) -> list[str]:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile_names import NAMES
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
@@ -25,6 +24,16 @@ pytestmark = pytest.mark.service
 CAPACITIES = (0.05, 0.1, 0.2)
 SHOWN = ".plot g[data-series]:not(.off)"
 VALUE = re.compile(r"\d (%|[kMGTPE]?B)\b|\d %")
+NAMES = (
+    "</script><script>window.hacked = 1</script>",
+    "<img src=x onerror='window.hacked = 2'>",
+    "\"'><svg onload=window.hacked=3>",
+    "{{ 7 * 7 }}{% raw %}",
+    "line\u2028separator",
+    "$\\frac{broken$",
+    '_hidden & <g id="@0">',
+)
+"""As an attacker would choose them."""
 
 
 def row(trace: str, policy: str, share: float, gap: float | None) -> dict[str, Any]:

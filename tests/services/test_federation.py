@@ -7,19 +7,18 @@ import datetime as dt
 import itertools
 import json
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import NoServer, needed
+from daemons import needed, open_folder
 from federation import Federation, running
 from steward_site import eventually
 from typer.testing import CliRunner
 
-from features.common.errors import PushRejected, ServiceError, TargetUnavailable
+from features.common.errors import PushRejected, TargetUnavailable
 from features.schema import FILES
 from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
@@ -35,15 +34,10 @@ FIRST, SECOND = ([f"/store/mc/{of}/f{i}.root" for i in range(8)] for of in ("b",
 
 @contextlib.contextmanager
 def started() -> Iterator[Federation]:
-    with tempfile.TemporaryDirectory(prefix="fed-") as folder:
-        Path(folder).chmod(0o755)
-        try:
-            with running(Path(folder) / "f", NODES) as running_site:
-                for name in (*FIRST, *SECOND, ALONE):
-                    running_site.put(name, b"x" * SIZE)
-                yield running_site
-        except ServiceError as error:
-            raise NoServer(str(error)) from None
+    with open_folder() as folder, running(folder / "f", NODES) as running_site:
+        for name in (*FIRST, *SECOND, ALONE):
+            running_site.put(name, b"x" * SIZE)
+        yield running_site
 
 
 @pytest.fixture(scope="module")

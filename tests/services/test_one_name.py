@@ -5,22 +5,20 @@ import contextlib
 import datetime as dt
 import json
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import xcache_server
 from cachecast_main import asked, cachecast
-from daemons import NoServer, needed
+from daemons import needed, open_folder
 from federation import Federation
 from federation import running as nodes_running
 from raw_records import hashed
 from steward_site import eventually
 
-from features.common.errors import ServiceError, TargetUnavailable
+from features.common.errors import TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import Settings
@@ -56,11 +54,6 @@ url = "{url}"
 capacity = "1GB"
 evict_guard = "0s"
 """
-
-
-@pytest.fixture
-def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
-    yield from needed("a real XCache", xcache_server.running())
 
 
 def files_of(experiment: str) -> dict[str, tuple[str, str]]:
@@ -243,13 +236,8 @@ def federation(xrootd: str) -> Iterator[Federation]:
 
 @contextlib.contextmanager
 def started() -> Iterator[Federation]:
-    with tempfile.TemporaryDirectory(prefix="fed-") as folder:
-        Path(folder).chmod(0o755)
-        try:
-            with nodes_running(Path(folder) / "f", ("n1", "n2")) as nodes:
-                yield nodes
-        except ServiceError as error:
-            raise NoServer(str(error)) from None
+    with open_folder() as folder, nodes_running(folder / "f", ("n1", "n2")) as nodes:
+        yield nodes
 
 
 def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federation, tmp_path: Path) -> None:

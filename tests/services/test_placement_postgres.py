@@ -1,6 +1,5 @@
 """The placement service on a real PostgreSQL: two of them on one database, and the database away."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,9 @@ from postgres_server import PostgresServer, running
 pytestmark = pytest.mark.service
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    # pytest's own folders are closed to the user that PostgreSQL runs as.
-    with tempfile.TemporaryDirectory() as folder:
-        yield from needed("a real PostgreSQL", running(Path(folder)))
+@pytest.fixture
+def postgres(folder_of_all: Path) -> Iterator[PostgresServer]:
+    yield from needed("a real PostgreSQL", running(folder_of_all))
 
 
 def answer_of(server: PlacementServer, path: str) -> Any:

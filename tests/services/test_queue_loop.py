@@ -4,14 +4,11 @@ import itertools
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import xcache_server
 from cachecast_main import asked
-from daemons import needed
 from steward_site import eventually
 
 from features.common.times import DAY_S, as_of_label, day_label
@@ -49,11 +46,6 @@ url = "{url}"
 namespace = "{namespace}"
 capacity = "1GB"
 """
-
-
-@pytest.fixture
-def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
-    yield from needed("a real XCache", xcache_server.running())
 
 
 def name(of: str, n: int) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,10 +211,8 @@ def test_a_journal_that_loses_its_bytes_loses_no_pin(site: Site) -> None:
 
 
 @pytest.fixture
-def database() -> Iterator[postgres_server.PostgresServer]:
-    with tempfile.TemporaryDirectory(prefix="pg-") as folder:
-        Path(folder).chmod(0o755)
-        yield from needed("PostgreSQL", postgres_server.running(Path(folder)))
+def database(folder_of_all: Path) -> Iterator[postgres_server.PostgresServer]:
+    yield from needed("PostgreSQL", postgres_server.running(folder_of_all))
 
 
 def test_a_journal_that_hangs_holds_up_no_eviction_and_no_end(

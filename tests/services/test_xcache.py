@@ -1,7 +1,6 @@
 """A push to a real XCache: what it does to the cache's disk, seen from cinfo, the g-stream and the origin."""
 
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,21 +183,15 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     assert 0 < len(gone) <= 4 and gone <= set(older)
 
 
-def test_what_does_not_start_says_why() -> None:
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        with (
-            pytest.raises(ServiceError, match="does not answer"),
-            loopback(Path(folder), files_limit=(9 * MIB, 1, 1)),
-        ):
-            pass
+def test_what_does_not_start_says_why(folder_of_all: Path) -> None:
+    limits = (9 * MIB, 1, 1)
+    with pytest.raises(ServiceError, match="does not answer"), loopback(folder_of_all, files_limit=limits):
+        pass
 
 
-def test_daemons_end_with_the_block_that_raises() -> None:
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        pids: list[int | None] = []
-        with pytest.raises(ZeroDivisionError), loopback(Path(folder)) as running:
-            pids = [running.origin.pid, running.cache.pid]
-            raise ZeroDivisionError
-        assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+def test_daemons_end_with_the_block_that_raises(folder_of_all: Path) -> None:
+    pids: list[int | None] = []
+    with pytest.raises(ZeroDivisionError), loopback(folder_of_all) as running:
+        pids = [running.origin.pid, running.cache.pid]
+        raise ZeroDivisionError
+    assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import trickling_proxy
 import xcache_server
-from daemons import needed
+from daemons import needed, open_folder
 from pushes import item_of
 
 from jobs.local_site.local.xrootd import Loopback, loopback
@@ -196,31 +195,33 @@ def test_a_silent_origin_holds_up_its_own_files_only(sites: dict[str, Loopback],
 
 def test_an_origin_that_trickles_holds_no_slot_and_is_left_alone(journal: Journal) -> None:
     """At 20 000 bytes a second blocks come, but no file in time."""
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder, trickling_proxy.door() as door:
-        Path(folder).chmod(0o755)
-        with loopback(Path(folder) / "lb", more=f"pss.origin 127.0.0.1:{door.port}\n") as site:
-            door.upstream = site.origin.port
-            (held,) = files(site, "held", 1)
-            target({"one": site}).prefetch(held, timeout_s=20)
-            door.bytes_per_s = 20_000
-            slow = files(site, "trickle", 12)
-            plan = [
-                dataclasses.replace(item("one", name, rank=n), source="o:1094") for n, name in enumerate(slow)
-            ]
-            plan.append(item("one", held, rank=99))
-            first = run({"one": site}, journal, plan, parallel=3, timeout_s=1, attempts=9)
-            assert (first.already_done, first.pushed, first.failed, first.stopped) == (1, 0, 0, None)
-            (left,) = first.left_alone
-            n_tried = sum(row["attempts"] for row in journal.reports.receipts() if row["error"])
-            assert left.startswith(f"o:1094: {n_tried} of {n_tried} tries failed") and 5 <= n_tried <= 7
-            assert journal.reports.faults("one") == {"source": n_tried}
-            # Some 4 s on an idle machine: the client library looks at its limits each second, and then the
-            # cache is asked whether it lives. A file takes at least 15 s to come.
-            assert max(row["seconds"] for row in journal.reports.receipts()) < 12
-            door.bytes_per_s = None
-            later = run({"one": site}, journal, [], later_s=RECONSIDER_S + 60, attempts=9)
-            assert (later.pushed + later.already_done, later.left_alone) == (12, ())
-            assert all(whole(site, name) for name in slow)
+    with (
+        open_folder() as folder,
+        trickling_proxy.door() as door,
+        loopback(folder / "lb", more=f"pss.origin 127.0.0.1:{door.port}\n") as site,
+    ):
+        door.upstream = site.origin.port
+        (held,) = files(site, "held", 1)
+        target({"one": site}).prefetch(held, timeout_s=20)
+        door.bytes_per_s = 20_000
+        slow = files(site, "trickle", 12)
+        plan = [
+            dataclasses.replace(item("one", name, rank=n), source="o:1094") for n, name in enumerate(slow)
+        ]
+        plan.append(item("one", held, rank=99))
+        first = run({"one": site}, journal, plan, parallel=3, timeout_s=1, attempts=9)
+        assert (first.already_done, first.pushed, first.failed, first.stopped) == (1, 0, 0, None)
+        (left,) = first.left_alone
+        n_tried = sum(row["attempts"] for row in journal.reports.receipts() if row["error"])
+        assert left.startswith(f"o:1094: {n_tried} of {n_tried} tries failed") and 5 <= n_tried <= 7
+        assert journal.reports.faults("one") == {"source": n_tried}
+        # Some 4 s on an idle machine: the client library looks at its limits each second, and then the
+        # cache is asked whether it lives. A file takes at least 15 s to come.
+        assert max(row["seconds"] for row in journal.reports.receipts()) < 12
+        door.bytes_per_s = None
+        later = run({"one": site}, journal, [], later_s=RECONSIDER_S + 60, attempts=9)
+        assert (later.pushed + later.already_done, later.left_alone) == (12, ())
+        assert all(whole(site, name) for name in slow)
 
 
 def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], journal: Journal) -> None:
@@ -316,18 +317,20 @@ def test_a_file_opened_between_question_and_command_stays_where_the_server_keeps
 
 
 def test_a_full_disk_is_the_caches_fault_and_nothing_is_called_done(journal: Journal) -> None:
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder, small_disk(Path(folder) / "lb" / "ns", "24m"):
-        Path(folder).chmod(0o755)
-        with loopback(Path(folder) / "lb") as site:
-            names = files(site, "full", 8, 6_000_000)
-            plan = [item("one", name, rank=n, size_bytes=6_000_000) for n, name in enumerate(names)]
-            summary = run({"one": site}, journal, plan, parallel=1, timeout_s=2, attempts=1, breaker=2)
-            assert summary.stopped is not None and "does not confirm it" in summary.stopped
-            assert (summary.failed, states(journal)["planned"]) == (2, 6 - summary.pushed)
-            assert journal.reports.faults("one") == {"cache": 2}
-            done = [row["did"][2:] for row in journal.reports.receipts() if row["state"] == "done"]
-            assert done and all(whole(site, name) for name in done)
-            assert any("of 6000000 bytes on disk (cinfo)" in error for error in errors(journal).values())
+    with (
+        open_folder() as folder,
+        small_disk(folder / "lb" / "ns", "24m"),
+        loopback(folder / "lb") as site,
+    ):
+        names = files(site, "full", 8, 6_000_000)
+        plan = [item("one", name, rank=n, size_bytes=6_000_000) for n, name in enumerate(names)]
+        summary = run({"one": site}, journal, plan, parallel=1, timeout_s=2, attempts=1, breaker=2)
+        assert summary.stopped is not None and "does not confirm it" in summary.stopped
+        assert (summary.failed, states(journal)["planned"]) == (2, 6 - summary.pushed)
+        assert journal.reports.faults("one") == {"cache": 2}
+        done = [row["did"][2:] for row in journal.reports.receipts() if row["state"] == "done"]
+        assert done and all(whole(site, name) for name in done)
+        assert any("of 6000000 bytes on disk (cinfo)" in error for error in errors(journal).values())
 
 
 @contextlib.contextmanager
@@ -380,12 +383,11 @@ def done_by(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
+    with open_folder() as folder:
         right, wrong = tmp_path / "right.keytab", tmp_path / "wrong.keytab"
         for path in (right, wrong):
             make_keytab(path)
-        server_key, rights = Path(folder) / "server.keytab", Path(folder) / "authdb"
+        server_key, rights = folder / "server.keytab", folder / "authdb"
         shutil.copy(right, server_key)
         server_key.chmod(0o600)
         if os.geteuid() == 0:
@@ -395,7 +397,7 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
             f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {server_key}\nsec.protbind * only sss\n"
             f"ofs.authorize 1\nacc.authdb {rights}\n"
         )
-        with loopback(Path(folder) / "lb", more=security) as site:
+        with loopback(folder / "lb", more=security) as site:
             (name,) = files(site, "sss", 1)
             journal.plans.record_plan([item("one", name)], now_s=time.time())
             refused, why = pusher(

@@ -4,7 +4,6 @@ import dataclasses
 import datetime as dt
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from captures import read_capture
-from daemons import NoServer, needed
+from daemons import needed, open_folder
 from steward_site import eventually
 from XRootD import client
 
-from features.common.errors import ServiceError
 from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback, loopback
@@ -110,19 +108,10 @@ def site(request: pytest.FixtureRequest, xrootd: str) -> Iterator[Site]:
 @contextmanager
 def running(block: str, *, more: str = "") -> Iterator[Site]:
     n_bytes = {"128k": 2**17, "1m": MIB}[block]
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        capture = Path(folder) / "gstream.txt"
-        try:
-            with (
-                Collector(capture) as collector,
-                loopback(
-                    Path(folder) / "lb", gstream_port=collector.port, more=f"pfc.blocksize {block}\n{more}"
-                ) as servers,
-            ):
-                yield Site(servers, capture, n_bytes)
-        except ServiceError as error:
-            raise NoServer(f"{error}; see `make test`") from None
+    with open_folder() as folder, Collector(folder / "gstream.txt") as collector:
+        of_blocks = f"pfc.blocksize {block}\n{more}"
+        with loopback(folder / "lb", gstream_port=collector.port, more=of_blocks) as servers:
+            yield Site(servers, folder / "gstream.txt", n_bytes)
 
 
 def use(site: Site) -> None:

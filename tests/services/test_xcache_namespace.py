@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import xcache_server
-from daemons import needed
+from daemons import needed, open_folder
 from pushes import item_of
 from steward_site import eventually
 
@@ -204,16 +203,14 @@ def test_a_wrong_clock_frees_no_file_that_the_guard_keeps(
 ) -> None:
     monkeypatch.setenv("LD_PRELOAD", str(clock_shift))
     monkeypatch.setenv("CLOCK_SHIFT_S", str(shift_s))
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
-        with loopback(Path(folder) / "lb") as site:
-            (name,) = held(site, "used", 1)
-            assert target_of(site).clock_skew_s() == pytest.approx(shift_s, abs=2)
-            detached_s = target_of(site).confirm(name).held.last_detach_s
-            assert detached_s == pytest.approx(time.time() + shift_s, abs=5), "records carry that clock"
-            summary = run(target_of(site), journal, [item(name, "evict")], evict_guard_s=20)
-            if target_of(site).removes_open_files():
-                assert summary.failed == 1 and all(reason in error for error in errors(journal))
-            else:
-                assert summary.pushed == 1, "nobody has it open, and no clock is asked"
-            assert (site.namespace / name[1:]).exists() == target_of(site).removes_open_files()
+    with open_folder() as folder, loopback(folder / "lb") as site:
+        (name,) = held(site, "used", 1)
+        assert target_of(site).clock_skew_s() == pytest.approx(shift_s, abs=2)
+        detached_s = target_of(site).confirm(name).held.last_detach_s
+        assert detached_s == pytest.approx(time.time() + shift_s, abs=5), "records carry that clock"
+        summary = run(target_of(site), journal, [item(name, "evict")], evict_guard_s=20)
+        if target_of(site).removes_open_files():
+            assert summary.failed == 1 and all(reason in error for error in errors(journal))
+        else:
+            assert summary.pushed == 1, "nobody has it open, and no clock is asked"
+        assert (site.namespace / name[1:]).exists() == target_of(site).removes_open_files()

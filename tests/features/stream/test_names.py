@@ -53,25 +53,6 @@ def test_a_hash_of_a_read_is_of_all_that_features_use_and_of_nothing_else() -> N
     assert events.read_hashes(coded(table[:0])).size == 0
 
 
-def test_codes_are_of_one_dictionary_without_a_text_twice() -> None:
-    days = [["a", None, "b"], [], [None], ["b", "c"]]
-    column = pa.chunked_array([pa.array(day, pa.string()).dictionary_encode() for day in days])
-    table = coded(pa.table({"name": column, "n": pa.chunked_array([[1], [2, 3, 4, 5, 6]])}))
-    assert table["name"].to_pylist() == ["a", None, "b", None, "b", "c"]
-    assert table["name"].num_chunks == 1
-    assert table["name"].chunk(0).dictionary.to_pylist() == ["a", "b", "c"]
-    assert table["n"].to_pylist() == [1, 2, 3, 4, 5, 6]
-
-
-def test_each_row_is_in_its_part_with_the_texts_of_that_part_alone() -> None:
-    rows = pa.table({"name": NAMES.dictionary_encode(), "none": pa.nulls(6, pa.string()), "n": range(6)})
-    parts = dict(divided(rows, np.array([2, 0, -1, 2, 0, 2]), 4))
-    assert {k: part["n"].to_pylist() for k, part in parts.items()} == {0: [1, 4], 2: [0, 3, 5]}
-    assert parts[2]["name"].to_pylist() == ["a", "a", "b"]
-    assert parts[2]["none"].to_pylist() == [None] * 3
-    assert sorted(parts[2]["name"].chunk(0).dictionary.to_pylist()) == ["a", "b"]
-
-
 def halves(
     reads: pa.Table, files: pa.Table, stored: Stored, n_parts: int, cycle_s: int
 ) -> list[tuple[pa.Table, pa.Table, Stored]]:

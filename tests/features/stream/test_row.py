@@ -1,6 +1,5 @@
 """The kernels against lists and loops, on random reads; and what they promise of a state."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -98,28 +97,6 @@ def one_dataset(n_files: int, *, listed: int = 0, history_s: float = math.inf) -
     )
 
 
-def test_a_catalogue_gives_places_and_numbers_of_files_before_they_are_read() -> None:
-    files = one_dataset(3, listed=10)
-    files.rank[:] = (-1, 0, 4)
-    state = after(files, [Read(1000.0, 0, 5)])
-    read, next_one, later = (columns_of(state, files, file, 1000.0) for file in range(3))
-    assert read["dataset_n_files"] == 10
-    assert read["pass_0_share"] == pytest.approx(0.1)
-    assert (read["position"], next_one["position"], later["position"]) == pytest.approx((0, 0.1, 0.5))
-
-
-def test_a_late_read_counts_as_of_its_time_and_changes_no_last_read() -> None:
-    files = one_dataset(1)
-    first = Read(100_000.0, 0, 2)
-    late = Read(90_000.0, 0, 2, 1.0, 110_000.0)
-    columns = columns_of(after(files, [first, late]), files, 0, 120_000.0)
-    in_order = columns_of(after(files, [dataclasses.replace(late, from_s=None), first]), files, 0, 120_000.0)
-    assert (columns["recency_s"], columns["since_first_s"], columns["gap_0_s"]) == (20_000, 30_000, 10_000)
-    assert {name: columns[name] for name in columns if "decayed" in name} == pytest.approx(
-        {name: in_order[name] for name in columns if "decayed" in name}
-    )
-
-
 def test_a_task_may_pause_for_twelve_hours_and_a_user_for_three() -> None:
     (task,), (user,) = task_number(np.array([7])).tolist(), user_number(np.array([7])).tolist()
     for reader, pause_h in ((task, 12), (user, 3), (0, 3)):
@@ -135,20 +112,6 @@ def test_readers_of_both_kinds_never_share_a_number() -> None:
     tasks, users = task_number(codes), user_number(codes)
     assert len({0, *tasks.tolist(), *users.tolist()}) == 9
     assert (tasks.astype(np.float64).astype(np.int64) == tasks).all()
-
-
-def test_a_dataset_that_was_silent_begins_anew_when_a_read_counts() -> None:
-    """Also with a late one, from the time when it was not silent yet: its state may have been dropped."""
-    files = one_dataset(2, history_s=1000.0)
-    first, second = Read(0.0, 0, 2, 5.0), Read(10.0, 1, 2)
-    assert columns_of(after(files, [first, second]), files, 0, 1010.0)["n_reads"] == 5
-    for again in (Read(1011.0, 1, 2), Read(900.0, 1, 2, 1.0, 1011.0)):
-        state = after(files, [first, second, again])
-        forgotten, read = (columns_of(state, files, file, 1011.0) for file in (0, 1))
-        assert (forgotten["n_reads"], read["n_reads"], read["dataset_n_passes"]) == (0, 1, 1)
-        assert math.isnan(forgotten["recency_s"])
-    on_time = after(files, [first, second, Read(900.0, 1, 2, 1.0, 1010.0)])
-    assert columns_of(on_time, files, 0, 1010.0)["dataset_reads_per_file"] == 3.5
 
 
 def test_a_million_reads_of_one_file_at_one_time() -> None:

@@ -20,7 +20,6 @@ from jobs.cli.main import app
 from jobs.ground import text as texts
 from jobs.ground.text import Row, text
 from jobs.operator.operate import due as cache_list
-from jobs.operator.operate.alarms import Status
 
 AT = "2026-03-01T04:00:00Z"
 MARKUP, ORDERS = "/store/[red]/[/bold]/f[1].root", "a\x1b[2J\x9bb"
@@ -42,28 +41,6 @@ def test_an_alarm_is_said_once(capsys: pytest.CaptureFixture[str], monkeypatch: 
     screen = capsys.readouterr()
     assert json.loads(screen.out) == {"rows": 3, "alarms": ["columns have drifted"]}
     assert "drifted" in screen.err
-
-
-def status(**values: object) -> Status:
-    """A region without a cache, whose newest predictions are of m/2."""
-    facts = {"champion": None, "decided_at": None, "candidate_serves": False, "scored_by": "m/2"} | values
-    newest = {"predictions_at": AT, "predictions": 2411, "drifted": ()}
-    return Status(at=AT, region="emea", caches=(), alarms=(), **facts, **newest)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("answer", "line"),
-    [
-        (status(champion="m/1", decided_at=AT), f"champion: m/1 (decided {AT})"),
-        (status(candidate_serves=True), "champion: none yet; the candidate m/2 serves until one is promoted"),
-        (status(scored_by=None), "champion: none, caches run plain LRU"),
-    ],
-)
-def test_the_status_says_which_model_serves(
-    monkeypatch: pytest.MonkeyPatch, answer: Status, line: str
-) -> None:
-    monkeypatch.setattr("jobs.operator.operate.status.run", lambda *_args, **_more: answer)
-    assert line in CliRunner().invoke(app, ["status"]).stdout
 
 
 @pytest.mark.parametrize("answer", [{"a": MARKUP, "b": ORDERS}, [{"a": MARKUP, "b": ORDERS}]])

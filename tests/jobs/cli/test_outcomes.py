@@ -44,8 +44,7 @@ def test_days_are_checked(tmp_path: Path) -> None:
     assert "not a day: 'soon'" in str(outcomes(tmp_path, [], "--from", "soon").exception)
 
 
-def test_days_of_a_steward_are_shown_without_any_plan(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "tables"))
+def test_days_of_a_steward_are_shown_without_any_plan(tables: Tables, tmp_path: Path) -> None:
     began = dt.datetime(2026, 3, 1, 6, tzinfo=dt.UTC)
     first = StewardDay(began, 3600, "lru, learned", "cachecast-emea/1", 50, 70, 3, 30)
     keep(tables, first, cache="xc1", day="2026-03-01")
@@ -93,8 +92,9 @@ def reported(tables: Tables, did: str, at: dt.timedelta) -> None:
     tables.replace_rows(ACCESSES, [row], (f"{began:%Y-%m-%d}",))
 
 
-def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "tables"))
+def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(
+    tables: Tables, tmp_path: Path
+) -> None:
     pushed(tables)
     reported(tables, "x:a", dt.timedelta(minutes=10))
     first = json.loads(outcomes(tmp_path, None, "--as-of", KEY[1], "--json").stdout)
@@ -114,8 +114,7 @@ def test_what_may_still_be_read_is_pending_and_a_later_day_finds_it_unread(tmp_p
     assert uses == {"x:a": "read", "x:b": "unread"}
 
 
-def test_each_queue_that_announced_a_file_is_told_what_it_saved(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "tables"))
+def test_each_queue_that_announced_a_file_is_told_what_it_saved(tables: Tables, tmp_path: Path) -> None:
     pushed(tables)
     plan = tables.read_arrow(PLANS, columns=PLANS.column_names).to_pylist()
     for item, queues in zip(plan, ("condor, panda", "panda"), strict=True):

@@ -199,11 +199,6 @@ def test_rows_of_a_dataset_share_a_number_and_rows_without_one_have_their_own() 
     assert len(set(dataset[:5].tolist())) == 4
 
 
-def test_a_matrix_refuses_rows_without_its_columns() -> None:
-    with pytest.raises(SchemaError, match="recency_s"):
-        model_matrix(_rows(3).drop(columns="recency_s"), SPEC, {key: [] for key in SPEC.categorical_columns})
-
-
 def test_a_sample_is_the_same_whatever_else_there_is() -> None:
     dids = [f"s:{i}" for i in range(20_000)]
     keep = sampled(dids, "2026-03-01T00:00:00Z", 0.25)

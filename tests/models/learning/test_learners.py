@@ -1,9 +1,7 @@
 """Calibration, learners and bundles on problems whose answer is known."""
 
 import time
-from unittest import mock
 
-import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,11 +9,11 @@ import pytest
 from features.common.errors import ModelError
 from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
-from models.learning.baselines import DatasetPopularity, Recency, S3FifoCounts, baselines
+from models.learning.baselines import Recency, S3FifoCounts, baselines
 from models.learning.calibration import IDENTITY
 from models.learning.fit import earlier_parts, fit_calibrated, refit
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
-from models.learning.learners import Learner, LightGBM, Trees
+from models.learning.learners import Learner, LightGBM
 from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
 from models.parallel import map_parallel
 from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner
@@ -84,14 +82,6 @@ def test_the_same_rows_give_the_same_model(learner: Learner) -> None:
     np.testing.assert_array_equal(again.score(sample.x), fitted.score(sample.x))
 
 
-def test_a_text_brings_back_the_same_model() -> None:
-    sample = planted(10, 60)
-    sample.x.loc[::3, ["recency_s", "gap_0_s"]] = np.nan
-    fitted = LightGBM(trees=20).fit(sample.x, sample.y)
-    again = Trees.of(fitted.text, list(sample.x.columns))
-    np.testing.assert_array_equal(again.score(sample.x), fitted.score(sample.x))
-
-
 def test_constraints_make_recent_files_likelier() -> None:
     sample = planted()
     fitted = LightGBM(trees=60, monotone=True).fit(sample.x, sample.y)
@@ -102,14 +92,6 @@ def test_constraints_make_recent_files_likelier() -> None:
     probe = pd.concat([sample.x.head(1)] * 5, ignore_index=True)
     probe["n_reads"] = np.arange(5).astype("float32")
     assert (np.diff(fitted.score(probe)) >= -1e-12).all()
-
-
-def test_a_fit_takes_one_thread_because_fits_go_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample = planted()
-    trainer = mock.Mock(wraps=lgb.train)
-    monkeypatch.setattr(lgb, "train", trainer)
-    LightGBM(trees=1).fit(sample.x, sample.y)
-    assert trainer.call_args.args[0]["num_threads"] == 1
 
 
 def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None:
@@ -208,13 +190,6 @@ def test_files_in_the_main_queue_come_before_those_in_the_small_one() -> None:
     assert np.floor(5 * scores).tolist() == [n if n > 1 else 0 for n in n_reads]
     assert scores[3] == 0
     assert ((scores >= 0) & (scores <= 1)).all()
-
-
-def test_a_baseline_can_be_calibrated_and_planned_with() -> None:
-    model = fit_calibrated(DatasetPopularity(7200), planted(), horizon_s=3600)
-    later = planted(seed=9)
-    probability, _ = model.predict(later.x)
-    assert probability.mean() == pytest.approx(later.y.mean(), abs=0.05)
 
 
 def test_files_never_read_are_told_apart_by_their_dataset() -> None:

@@ -39,16 +39,6 @@ def test_a_newer_plan_replaces_what_an_older_one_left_undone(journal: Journal, n
     assert states(journal) == {"cancelled": 3, "running": 2}
 
 
-def test_what_is_done_stays_and_what_is_in_hand_ends(journal: Journal) -> None:
-    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3, "evict")], now_s=1000)
-    begin(journal, 2, action="evict")
-    finish(journal, "1000-evict-1", Receipt(ItemState.DONE), now_s=1001)
-    journal.plans.record_plan([item(9, as_of_s=2000)], now_s=2000)
-    assert states(journal) == {"done": 1, "cancelling": 1, "cancelled": 1, "planned": 1}
-    finish(journal, "1000-evict-2", Receipt(ItemState.PLANNED, error="away"), now_s=2001)
-    assert states(journal) == {"done": 1, "cancelled": 2, "planned": 1}
-
-
 def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(journal: Journal) -> None:
     journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
     journal.plans.record_plan(
@@ -260,13 +250,6 @@ def test_pins_given_up_are_not_due_nor_is_one_that_was_under_way(journal: Journa
     assert journal.plans.unpin("xc", now_s=2002) == 2
     finish(journal, "2000-pin-2", Receipt(ItemState.DONE, renewed_at_s=2003), now_s=2003)
     assert due(journal, 5000) == []
-
-
-def test_a_lost_pin_is_failed(journal: Journal) -> None:
-    pinned(journal, 1, 1001)
-    work_on(journal).lose_pin("1000-pin-1", "gone", now_s=2000)
-    assert due(journal, 5000) == []
-    assert journal.reports.counts()["failed"] == 1
 
 
 def test_a_sources_try_stays_as_old_as_it_is_whatever_comes_after(journal: Journal) -> None:

@@ -8,7 +8,7 @@ from ranges_oracle import held, moved, rucio_server
 
 from prefetch.placement.fleet import CacheServer, Fleet
 from prefetch.plan.rules import belongs
-from replay.ranges import SPACE, Layout, covered, layout_of, shares
+from replay.ranges import SPACE, covered, layout_of, shares
 
 
 def new_fleet() -> Fleet:
@@ -21,35 +21,6 @@ def server(id: str, at_s: float, *, size: float = 100, site: str = "EDGE") -> Ca
 
 def addresses(fleet: Fleet) -> list[str]:
     return [str(address) for address, _ in fleet.ranges().get("EDGE", {"servers": []})["servers"]]
-
-
-def test_a_silent_server_leaves_within_the_liveness_time_and_returns_to_its_own() -> None:
-    fleet = new_fleet()
-    for id in ("a", "b", "c"):
-        fleet.hear(server(id, 1000))
-    assert fleet.settle(1000)
-    full = fleet.ranges()
-    fleet.hear(server("a", 1170))
-    fleet.hear(server("b", 1170))
-    assert not fleet.settle(1179.9)
-    assert fleet.settle(1180)
-    assert addresses(fleet) == ["a:1094", "b:1094"]
-    fleet.hear(server("c", 1300))
-    fleet.hear(server("a", 1300))
-    fleet.hear(server("b", 1300))
-    assert fleet.settle(1300)
-    assert fleet.ranges() == full
-
-
-def test_a_site_without_a_live_server_is_not_told() -> None:
-    fleet = new_fleet()
-    fleet.hear(server("a", 0))
-    fleet.settle(0)
-    fleet.settle(180)
-    assert fleet.ranges() == {}
-    assert fleet.live_sites() == []
-    assert fleet.server_of("EDGE", "f") is None
-    assert [s.id for s in fleet.known()] == ["a"]
 
 
 def test_a_forgotten_server_gives_its_names_up() -> None:
@@ -162,11 +133,6 @@ def test_stand_ins_share_by_size() -> None:
     extra = {name: now[name] - shares(servers)[name] for name in now}
     for name, share in (("a", 0.2), ("b", 0.2), ("c", 0.6)):
         assert abs(extra[name] / (SPACE / 2) - share) < 0.06
-
-
-def test_nobody_alive_has_no_ranges() -> None:
-    assert covered(layout_of({"a": 1}), {"a": 1}, set()) == Layout()
-    assert covered(layout_of({"a": 1}), {"a": 1}, {"not planned"}) == Layout()
 
 
 SITE = "EDGE"

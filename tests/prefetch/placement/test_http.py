@@ -79,13 +79,6 @@ def test_reads_may_be_cached(get: Get) -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
-def test_liveness_is_told_by_site_and_id(get: Get) -> None:
-    answer = get("/liveness").json()["EDGE"]["xc1"]
-    assert answer["live"]
-    assert (answer["address"], answer["size"]) == ("xc1:1094", 100)
-    assert answer["timestamp"] > 1_700_000_000_000
-
-
 def test_sites_are_scored(anyone: httpx.Client) -> None:
     reply = anyone.post("/score", json={"inputs": ["cms:/f"], "waited_s": 0, "max_wait_s": 60})
     answer = reply.json()

@@ -7,21 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_files import plain_files
 
 from features.common.errors import ServiceError, StaleInputError
 from features.common.times import DAY_S, HOUR_S
-from prefetch.actions import Action
-from prefetch.plan.explain import explain
 from prefetch.plan.hindsight import LOOKS, proved
-from prefetch.plan.items import PlanLimits
-from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.scores import NEVER_S, KnownWork, Scores, with_known
-from replay.planner import CacheState
 
 H, N = 6 * HOUR_S, 6000
 NOW_S = 100 * DAY_S
-LIMITS = PlanLimits(HOUR_S, prefetch_share=1.0, min_prefetch_probability=0.6)
 
 
 def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Scores]:
@@ -154,24 +147,6 @@ def test_no_chance_is_raised_or_falls_below_0(files: list[tuple[float, bool]]) -
     )
     chances = within({NOW_S - H: before, NOW_S: now})
     assert ((chances >= 0) & (chances <= chance)).all()
-
-
-def test_a_plan_fetches_what_proved_likely_and_withholds_what_did_not() -> None:
-    none = np.zeros(0, np.int64)
-    state = CacheState(
-        NOW_S, 10**6, 0.9, 0.95, none, none, none, none.astype(bool), none.astype(bool), 1000, 1000, None
-    )
-    for read_share, is_fetched in ((0.1, False), (0.7, True)):
-        made = past(read_share)
-        planner = ValuePlanner(made.__getitem__, LIMITS, plain_files(N), H)
-        fetched = planner.judge(state, min_probability=0.6).plan
-        because = explain(planner.judge(state), 1).because
-        assert ("fewer came true of those predicted 80% before" in because) != is_fetched
-        assert bool(fetched.of(Action.PREFETCH).size) == is_fetched
-        assert fetched.probability == pytest.approx(read_share, abs=0.02)
-        always = dict.fromkeys((NOW_S - H, NOW_S), made[NOW_S])
-        alone = dataclasses.replace(planner, scores_at=always.__getitem__).plan(state)
-        assert alone.of(Action.PREFETCH).size and (alone.probability == 0.8).all()
 
 
 def _some(scores: Scores, at: list[int]) -> Scores:

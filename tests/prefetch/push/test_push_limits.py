@@ -122,20 +122,6 @@ def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
     assert run(fake, journal, bytes_per_s=10, parallel=1).seconds < 5
 
 
-@pytest.mark.parametrize(
-    ("removes_open", "age_s", "failed"), [(True, 100, 1), (True, 700, 0), (False, 100, 0)]
-)
-def test_a_server_that_removes_open_files_is_asked_late(
-    journal: Journal, removes_open: bool, age_s: int, failed: int
-) -> None:
-    fake = Fake()
-    fake.removes_open = removes_open
-    fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
-    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
-    assert run(fake, journal, evict_guard_s=600).failed == failed
-    assert ("/e" in fake.held) == bool(failed)
-
-
 @pytest.mark.parametrize("removes_open", [False, True])
 def test_a_file_that_the_server_keeps_is_no_fault_of_the_cache(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, removes_open: bool

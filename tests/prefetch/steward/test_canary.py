@@ -2,9 +2,8 @@
 
 import os
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,14 +137,6 @@ def test_a_file_is_open_while_a_process_has_it_open(tmp_path: Path) -> None:
         assert files.has("/store/linked.root") and files.has("/store/plain.root")
     time.sleep(0.15)
     assert not files.has("/store/linked.root") and not files.has("/store/plain.root")
-
-
-@pytest.fixture
-def folder_of_all() -> Iterator[Path]:
-    """A folder that every account may enter; pytest's own are of one account."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other accounts")

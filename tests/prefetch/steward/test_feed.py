@@ -65,13 +65,6 @@ class Clock:
         return self.now
 
 
-def test_both_streams_come_in_the_order_received(tmp_path: Path) -> None:
-    written(tmp_path, fstream(0, "/a"), gstream(1, "/a"))
-    feed = Feed(capture_reader(tmp_path), Server())
-    assert polled_names(feed) == ["open /a", "/a"] and feed.reports_opens
-    assert polled_names(feed) == []
-
-
 def test_a_folder_that_nobody_serves_is_believed_whole(tmp_path: Path) -> None:
     written(tmp_path, gstream(1, "/a", port=1, stod=5))
     feed = Feed(capture_reader(tmp_path), lambda: None)

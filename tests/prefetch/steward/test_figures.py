@@ -8,18 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from steward_figures import steward_figures
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.steward.book import newest_use_s
 from prefetch.steward.clock import WRONG_S, Clock, uptime_s
-from prefetch.steward.figures import Evicted, Eviction, Recent, StewardFigures, read
+from prefetch.steward.figures import Evicted, Eviction, Recent, read
 
-
-def figures(**changes: Any) -> StewardFigures:
-    fields: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
-    fields |= {"cache": "xc1", "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    fields |= {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1", "acts": True}
-    return StewardFigures(**(fields | changes))
+OF_AN_ORDER: dict[str, Any] = {"version": "cachecast-emea/3", "version_since_s": 4.5, "server": "v6.2.1"}
 
 
 def test_the_last_hour_is_counted_by_reason_and_forgets_also_without_evictions() -> None:
@@ -43,7 +39,7 @@ def test_the_last_hour_is_counted_by_reason_and_forgets_also_without_evictions()
 def test_a_hostile_name_cannot_damage_the_file(tmp_path: Path) -> None:
     recent = Recent()
     recent.add(1.0, "/a\udc80\x1b[2J\u202e" + "x" * 5000, 1, "a plan evicts it")
-    published = figures(newest=recent.newest(), last_hour=recent.last_hour(1.0))
+    published = steward_figures(**OF_AN_ORDER, newest=recent.newest(), last_hour=recent.last_hour(1.0))
     published.write(tmp_path / "xc1.json")
     assert read(tmp_path / "xc1.json") == published
     (name,) = [eviction.name for eviction in published.newest]
@@ -69,7 +65,7 @@ def test_a_hostile_name_cannot_damage_the_file(tmp_path: Path) -> None:
 )
 def test_figures_that_mean_nothing_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = tmp_path / "xc1.json"
-    path.write_text(json.dumps(dataclasses.asdict(figures()) | changes))
+    path.write_text(json.dumps(dataclasses.asdict(steward_figures(**OF_AN_ORDER)) | changes))
     with pytest.raises(InputError, match=r"xc1\.json: it is damaged"):
         read(path)
 

@@ -1,6 +1,5 @@
 """How full a cache is, and how much of it must stay free."""
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from unittest import mock
 import pytest
 
 from features.common.errors import TargetUnavailable
-from prefetch.steward import fill
 from prefetch.steward.fill import DataDisks, Implausible, Inflow
 
 
@@ -64,20 +62,6 @@ def data_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def test_an_empty_cache_is_no_measurement_of_the_disk_of_its_names(tmp_path: Path, data_disk: Path) -> None:
-    """With `oss.space` links are on a disk that others fill, data on another."""
-    names, capacity = tmp_path / "names", _bytes_of(data_disk)
-    names.mkdir()
-    cache = DataDisks(capacity, names)
-    cache.look([])
-    assert cache.used_bytes(0, []) == 0 and cache.measures == 0
-    (data_disk / "00").write_bytes(bytes(8 * 2**20))
-    (names / "a").symlink_to(data_disk / "00")
-    cache.look(["/a"])
-    assert (cache.capacity_bytes, cache.measures) == (capacity, 1)
-    assert cache.used_bytes(8 * 2**20, []) in range(8 * 2**20, 9 * 2**20)
-
-
 def test_a_disk_that_is_empty_yet_counts_if_it_is_one_of_the_spaces(tmp_path: Path, data_disk: Path) -> None:
     """XRootD writes to the emptiest disk first: until the large one has a file, the files are counted."""
     (data_disk / "00").write_bytes(b"x")
@@ -116,16 +100,6 @@ def test_a_disk_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "statvfs", mock.Mock(side_effect=OSError(5, "input/output error")))
     with pytest.raises(TargetUnavailable, match="cannot see how full"):
         cache.used_bytes(0, [])
-
-
-def test_another_file_system_at_its_place_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").write_bytes(b"x")
-    cache = DataDisks(10**12, tmp_path)
-    with contextlib.suppress(Implausible):
-        cache.look(["/a"])
-    monkeypatch.setattr(fill, "_device", lambda folder: -1)
-    with pytest.raises(TargetUnavailable, match="another file system is mounted"):
-        cache.look([])
 
 
 def test_what_came_between_looks_decides_what_stays_free() -> None:

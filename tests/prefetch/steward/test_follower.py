@@ -144,20 +144,6 @@ def test_touches_and_prefetches_are_no_reads_but_put_bytes_on_disk() -> None:
     assert [world.steward.bytes_on_disk(file) for file in (0, 1)] == [None, BLOCK]
 
 
-def test_reads_of_what_only_monitoring_reads_do_not_count_and_its_bytes_do() -> None:
-    world = World(test_files=["/test/*", "/a?c"])
-    world.opens(T, "/test/a", "/abc", "/a/test/b", first_id=1)
-    for file_id in (1, 2, 3):
-        world.closes(T + 1, file_id, read=BLOCK)
-    for name in ("/test/a", "//test//c", "/abc", "/abcd", "/a/test/b"):
-        world.reports(name, T, T + 2)
-    world.finds(world.book.number("/test/d"), T + 9, at_s=T + 10)
-    tests = {world.book.name(file) for file in world.book.tests}
-    assert tests == {"/test/a", "/test/c", "/test/d", "/abc"}
-    assert {world.book.name(file) for file, _, _ in world.order.reads} == {"/a/test/b", "/abcd"}
-    assert world.steward.used_bytes == 6 * BLOCK
-
-
 def test_a_read_has_the_reader_of_its_open_also_if_its_close_comes_first() -> None:
     for kinds, reader in ((("user",), user_number), (("task", "user"), task_number)):
         world = World(*kinds)

@@ -209,23 +209,6 @@ def test_evictions_that_end_between_two_looks_are_not_made_up_for(
         assert (keeper.figures().held_files, keeper.figures().evicted_files) == (15, 4)
 
 
-def test_a_steward_that_was_killed_leaves_nothing_that_the_next_one_does_not_know(world: World) -> None:
-    names = world.read_files("b", 12)
-    with world.steward() as first:
-        world.until(first, lambda: first.figures().held_files == 12)
-    # Evicted while no steward ran, and read without one.
-    world.target.evict(names[3], timeout_s=10)
-    assert world.target.confirm_absent(names[3]).held is None
-    late = world.files("c", 7)
-    for name in late:
-        world.read(name, 0.0)
-    with world.steward() as second:
-        world.until(second, lambda: second.figures().evicted_files >= 3)
-        held = world.held(names + late)
-        # A step that a busy machine delays has seen more arrive, and leaves more free.
-        assert set(late) <= set(held) and 13 <= len(held) <= 15 and names[3] not in held
-
-
 def test_figures_are_by_inventory_until_the_disk_is_measured(world: World) -> None:
     world.read_files("a", 3)
     with world.steward(usage=Empty(CAPACITY, world.root)) as keeper:
@@ -364,26 +347,6 @@ def test_a_cache_that_refuses_is_left_alone_for_a_while(
 
 @pytest.mark.service
 @pytest.mark.parametrize("world", ["xcache"], indirect=True)
-def test_an_open_file_stays_however_old_it_is(world: World) -> None:
-    names = world.files("g", 19)
-    world.read(names[0], 0.0)
-    time.sleep(2.5)
-    job = threading.Thread(target=world.read, args=(names[0], 8.0))  # on disk: cinfo shows no such use
-    job.start()
-    for name in names[1:]:
-        world.read(name, 0.0)
-    with world.steward() as keeper:
-        world.until(keeper, lambda: keeper.figures().evicted_files >= 4)
-        assert world.held(names[:1])  # its open is not reported yet
-        world.until(keeper, lambda: keeper.figures().open_files == 1)
-        assert world.held(names[:1])
-        job.join()
-        world.until(keeper, lambda: keeper.figures().open_files == 0)
-        assert not keeper.figures().kept
-
-
-@pytest.mark.service
-@pytest.mark.parametrize("world", ["xcache"], indirect=True)
 def test_a_stopped_server_is_an_alarm_of_the_cache_until_it_is_started(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,21 +359,3 @@ def test_a_stopped_server_is_an_alarm_of_the_cache_until_it_is_started(
         assert "the cache does not answer" in keeper.alarms["steward-cache"] and not keeper.figures().acts
         world.server.start()
         world.until(keeper, lambda: not keeper.alarms and keeper.figures().acts)
-
-
-@pytest.mark.service
-@pytest.mark.parametrize("world", ["xcache"], indirect=True)
-def test_a_server_that_reports_no_opens_loses_nothing(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(canary, "HEARD_WITHIN_S", 2.0)
-    names = world.read_files("h", 17)
-    time.sleep(2.5)
-    assert b'"code": "f"' in world.gstream.read_bytes()
-    deaf = tmp_path / "gstream.txt"
-    deaf.touch()
-    world.gstream = deaf
-    with world.steward() as keeper:
-        world.until(keeper, lambda: list(keeper.alarms) == ["steward-blind"], 30)
-        assert "did not report our own close and open of /store/h/" in keeper.alarms["steward-blind"]
-        assert len(world.held(names)) == 17

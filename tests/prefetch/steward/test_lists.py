@@ -61,33 +61,6 @@ def test_an_answer_that_no_code_foresaw_is_a_fault() -> None:
         [reader.read([0.0], files_go=True) for _ in range(20)]
 
 
-def test_a_fault_is_told_and_the_journal_asked_again_at_once() -> None:
-    journal = Journal()
-    journal.fault = "no journal"
-    reader = ListReader(journal.lists, 3600.0)
-    with pytest.raises(ServiceError, match="no journal"):
-        reader.read([0.0], files_go=False)
-    journal.fault = ""
-    assert reader.read([0.0], files_go=False) == NONE
-
-
-def test_a_journal_that_hangs_is_asked_once_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "SILENT_S", 0.5)
-    journal = Journal()
-    journal.answers.clear()
-    reader = ListReader(journal.lists, 0.0)
-    began = time.monotonic()
-    assert reader.read([0.0], files_go=True) is None
-    assert time.monotonic() - began < 5
-    time.sleep(0.6)
-    with pytest.raises(ServiceError, match="has not answered"):
-        reader.read([0.0], files_go=True)
-    journal.answers.set()
-    time.sleep(0.1)
-    assert reader.read([0.0], files_go=True) == NONE
-    assert journal.n_read == 1
-
-
 def test_what_queues_name_is_told_as_it_changes() -> None:
     """The model values the smaller file less, so without a queue that one goes."""
     order = new_order("learned", 1000, [Order(0.0, one_split("size_bytes", 15.0, -9.0, 0.0))])
@@ -136,18 +109,6 @@ class Unmounted:
         return iter(polled)
 
 
-@pytest.mark.parametrize("shown", [[], [Held("/left", 9, 0, False, None, False)]], ids=["nothing", "no byte"])
-def test_neither_a_few_forged_closes_nor_a_record_without_a_byte_hide_that_no_disk_is_mounted(
-    shown: list[Held],
-) -> None:
-    world = Unmounted(*shown)
-    world.reports = [
-        file_close(name, T - 400, T - 400) for name in [*REAL, *(f"/forged/{n}" for n in range(5))]
-    ]
-    with pytest.raises(TargetUnavailable, match="mount the disk"):
-        world.begin()
-
-
 def test_a_disk_that_no_report_told_of_is_missed_at_the_first_and_found_when_it_is_mounted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,14 +126,3 @@ def test_a_disk_that_no_report_told_of_is_missed_at_the_first_and_found_when_it_
     for _ in range(3):
         world.watch.follow(T + 40.0)
     assert (world.steward.n_held, world.watch.faults) == (100, {})
-
-
-def test_a_server_that_refuses_does_not_answer_and_is_nothing_that_a_steward_is_blind_for() -> None:
-    world = Unmounted(*(Held(name, BLOCK, BLOCK, True, T, False) for name in REAL))
-    world.feed.is_served = True
-    world.target.touch.side_effect = world.target.identity.side_effect = TargetUnavailable("refused")
-    world.begin()
-    until = time.monotonic() + 10
-    while world.watch.silence is None and time.monotonic() < until:
-        world.watch.follow(T + 30.0)
-    assert world.watch.silence == "the cache does not answer: refused"

@@ -165,16 +165,6 @@ def test_an_empty_namespace_shows_nothing_and_one_that_is_not_there_is_an_error(
             list(walk(tmp_path / "gone"))
 
 
-def test_a_namespace_that_goes_away_is_no_end_of_the_files(tmp_path: Path) -> None:
-    """Also where processes walk."""
-    namespace = namespace_of(tmp_path / "ns", 6 * holdings.FILES_AT_ONCE)
-    files = held_by_processes(namespace)
-    next(files)
-    namespace.rename(tmp_path / "away")
-    with pytest.raises(InputError, match="cannot read namespace"):
-        list(files)
-
-
 def test_names_that_cannot_be_asked_about_are_no_files_of_the_cache_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

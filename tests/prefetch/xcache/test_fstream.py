@@ -106,19 +106,6 @@ def test_an_open_without_a_name_and_a_window_without_the_servers_id_are_read() -
     assert decoded.server_id == 0
 
 
-def test_a_close_ends_an_open_of_an_earlier_datagram_that_was_known_before(tmp_path: Path) -> None:
-    _, (access,), faults = read_all(
-        tmp_path, packet(opening(1), pseq=255), packet(closing(1), begin=BEGIN + 60, end=BEGIN + 70, pseq=0)
-    )
-    assert access.closed is not None
-    assert (access.end_s, access.known_s, access.closed.at_us) == (
-        BEGIN + 10,
-        BEGIN + 10,
-        (BEGIN + 65) * 1_000_000,
-    )
-    assert not faults
-
-
 def test_an_access_has_what_its_session_works_for(tmp_path: Path) -> None:
     name = "xroot/pilot.7177:7@wn1.pic.es"
     job = "162_https://glidein.cern.ch/162/190501:101553:jdoe:crab:Muon_0"
@@ -169,12 +156,6 @@ def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
 def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
     _, accesses, _ = read_all(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
     assert [(at.opened.lfn, at.closed is not None) for at in accesses] == [("/a", False), ("/b", True)]
-
-
-@pytest.mark.parametrize(("numbers", "n_lost"), [([254, 255, 0, 1], 0), ([250, 1], 6), ([1, 3, 2], 0)])
-def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
-    datagrams = [packet(opening(i), pseq=number) for i, number in enumerate(numbers)]
-    assert read_all(tmp_path, *datagrams)[0].n_lost == n_lost
 
 
 def test_servers_and_their_lives_count_for_themselves(tmp_path: Path) -> None:
@@ -241,12 +222,6 @@ session = partial(users, stod=LOGIN_STOD)
 def test_a_login_has_the_name_that_was_authenticated_else_that_of_the_client(text: str, user: str) -> None:
     assert decode_session(session(b"u", text, 3)) == Login(
         LOGIN_STOD, SERVER, 3, text.partition("\n")[0], user
-    )
-
-
-def test_a_client_may_say_what_it_works_for() -> None:
-    assert decode_session(session(b"i", JOB)) == Work(
-        LOGIN_STOD, SERVER, JOB.partition("\n")[0], "crab:job 17"
     )
 
 

@@ -1,7 +1,6 @@
 """Captures of the g-stream: real ones, damaged ones, and folders whose files roll meanwhile."""
 
 import json
-import socket
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -80,19 +79,6 @@ def test_touches_and_prefetches_are_ours(tmp_path: Path, counts: tuple[int, int,
     assert event.is_ours is ours
 
 
-@pytest.mark.parametrize(
-    ("numbers", "n_lost"), [([3], 2), ([1, 400], 398), ([1, 3, 2, 4], 0), ([1, 1, 2], 0)]
-)
-def test_gaps_in_the_numbering_are_lost_datagrams(tmp_path: Path, numbers: list[int], n_lost: int) -> None:
-    assert capture_of(tmp_path, b"".join(datagram(n, record()) for n in numbers)).n_lost == n_lost
-
-
-def test_numbers_across_the_wrap_and_of_a_capture_that_came_late(tmp_path: Path) -> None:
-    late = STARTED + 86400
-    frames = b"".join(datagram(n, record(), at=late) for n in (998, 999, 0, 2))
-    assert capture_of(tmp_path, frames).n_lost == 1
-
-
 def test_each_life_of_a_cache_counts_for_itself(tmp_path: Path) -> None:
     frames = datagram(1, record()) + datagram(2, record()) + datagram(1, record(), stod=STARTED + 9)
     assert capture_of(tmp_path, frames).n_lost == 0
@@ -144,20 +130,6 @@ def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_missing_capture_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_capture(tmp_path / "none")
-
-
-def test_the_collector_keeps_what_it_receives(tmp_path: Path) -> None:
-    path = tmp_path / "capture.txt"
-    for first in (1, 501):
-        with Collector(path) as collector, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            for number in range(first, first + 500):
-                body = "\n".join(
-                    json.dumps(part) for part in (header(number % 1000), record(f"/store/{number}"))
-                )
-                sender.sendto(body.encode() + b"\0", ("127.0.0.1", collector.port))
-    capture = read_capture(path)
-    assert [event.lfn for event in capture.records] == [f"/store/{number}" for number in range(1, 1001)]
-    assert (capture.n_lost, capture.n_malformed) == (0, 0)
 
 
 def test_a_collector_that_cannot_listen_says_so(tmp_path: Path) -> None:

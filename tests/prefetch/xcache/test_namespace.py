@@ -8,7 +8,7 @@ import pytest
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
-from prefetch.xcache import cinfo, cinfo_rows, client, namespace, session
+from prefetch.xcache import cinfo, client, namespace, session
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
@@ -106,14 +106,6 @@ def test_links_into_a_space_of_the_cache_are_followed(tmp_path: Path) -> None:
     assert by_name == {"/x1": "", "/x2": refused, "/out": refused, "/folder": refused} | lost
 
 
-def test_a_name_that_is_no_text_is_refused_and_can_be_told(tmp_path: Path) -> None:
-    put(tmp_path, "/good", info())
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff.cinfo")).write_bytes(dump(info()))
-    (batch,) = cinfo_rows.batches(tmp_path)
-    rows = {row["name"]: row["fault"] for row in batch.to_pylist()}
-    assert rows == {"/good": None, "/bad\\udcff": "not a usable file name"}
-
-
 def test_what_vanishes_during_the_walk_is_left_out(tmp_path: Path) -> None:
     put(tmp_path, "/a/first", info())
     for number in range(300):
@@ -143,13 +135,6 @@ def test_a_namespace_that_is_unmounted_during_the_walk_has_not_lost_its_files(
         root.mkdir()
     with pytest.raises(InputError, match="is it mounted" if is_there else "cannot read namespace"):
         list(entries)
-
-
-def test_a_namespace_that_is_none_is_an_input_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for name in ("none", "file"):
-        with pytest.raises(InputError, match=name):
-            list(walk(tmp_path / name))
 
 
 def test_a_cinfo_that_is_being_rewritten_is_read_again(
@@ -236,17 +221,6 @@ def test_a_first_copy_that_the_server_counts_twice_in_part_was_read_once() -> No
         MIB, 32 * MIB, 1, 0, 2, 0, b"\xff" * 4, (as_counted(40 * MIB, 2 * MIB), as_counted(64 * MIB, 0, 2))
     )
     assert [record.bytes_read // MIB for record in remembered(copied)] == [32, 64]
-
-
-def test_memory_is_bounded_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cinfo_rows, "BATCH_FILES", 10)
-    for number in range(35):
-        put(tmp_path, f"/f{number}", info(*[access()] * (number % 3)))
-    batches = list(cinfo_rows.batches(tmp_path))
-    assert [batch.num_rows for batch in batches] == [10, 10, 10, 5]
-    assert all(batch.schema == cinfo_rows.SCHEMA for batch in batches)
-    n_records = sum(len(row["records"]) for batch in batches for row in batch.to_pylist())
-    assert n_records == sum(number % 3 for number in range(35))
 
 
 def test_a_record_that_a_crash_emptied_is_not_one_being_made(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import stat
 import struct
 import time
 from pathlib import Path
@@ -99,19 +98,6 @@ def test_what_no_reader_takes_is_counted_and_not_kept(tmp_path: Path, garbage: b
     assert path.read_bytes().count(b"@@") == 1
 
 
-def test_a_full_folder_takes_no_more_and_counts_it(tmp_path: Path) -> None:
-    counts = received(tmp_path, [event(n) for n in range(1, 21)], quota_bytes=1000).counts
-    content = b"".join(path.read_bytes() for path in tmp_path.glob("*.capture"))
-    assert counts["held_bytes"] == len(content) <= counts["quota_bytes"] == 1000
-    assert 0 < content.count(b"@@") == 20 - counts["over_quota"]
-    assert counts["lost"] == 0
-    again = received(tmp_path, [event(21)], quota_bytes=1000).counts
-    assert again["over_quota"] == 1
-    for path in tmp_path.glob("*.capture"):
-        path.unlink()
-    assert received(tmp_path, [event(22)], quota_bytes=1000).counts["over_quota"] == 0
-
-
 def test_a_quota_sees_what_others_delete_but_does_not_look_all_the_time(tmp_path: Path) -> None:
     now = [0.0]
     old = tmp_path / "gstream-000000000001-20231114T221320Z.capture"
@@ -161,14 +147,6 @@ def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
     assert time.monotonic() - began < 1
 
 
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", -1), ("127.0.0.1", 70_000), ("192.0.2.1", 0)])
-def test_an_address_that_cannot_be_had_is_a_service_error(tmp_path: Path, host: str, port: int) -> None:
-    files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=3600)
-    with pytest.raises(ServiceError, match="cannot listen"):
-        Receiver(files, Quota(tmp_path, 10**6), host=host, port=port)
-    files.close()
-
-
 def opens(pseq: int, code: bytes = b"f") -> bytes:
     """A datagram of the f-stream with its window only."""
     record = struct.pack(">BBHIiiQ", 2, 0, 24, 0, 1, 2, 7)
@@ -206,28 +184,6 @@ def test_a_file_is_finished_by_size_by_time_and_at_the_end(tmp_path: Path) -> No
     files.close()
     assert [(tmp_path / name).stat().st_size for name in files_in(tmp_path)] == [60, 100, 10, 10, 500, 4]
     assert files_in(tmp_path)[0] == "gstream-001700000000-20231114T221320Z.capture"
-
-
-def test_a_file_being_written_has_another_name_and_no_rights_for_others(tmp_path: Path) -> None:
-    files = rolling(tmp_path)
-    files.append(b"x", NOW)
-    (path,) = tmp_path.iterdir()
-    assert path.suffix == ".part"
-    assert stat.S_IMODE(path.stat().st_mode) & 0o027 == 0
-    assert path.read_bytes() == b"x"
-    assert files.newest() is None
-    files.close()
-    assert files.newest() == path.with_suffix("")
-
-
-def test_what_a_killed_writer_left_is_finished_and_the_numbers_go_on(tmp_path: Path) -> None:
-    for number, content in ((1, b"first"), (2, b"second"), (3, b"")):
-        (tmp_path / f"gstream-{number:012d}-20231114T221320Z.capture.part").write_bytes(content)
-    files = rolling(tmp_path)
-    files.append(b"third", NOW)
-    files.close()
-    assert files.n_recovered == 3
-    assert [(tmp_path / name).read_bytes() for name in files_in(tmp_path)] == [b"first", b"second", b"third"]
 
 
 def test_without_a_frame_there_is_no_file(tmp_path: Path) -> None:

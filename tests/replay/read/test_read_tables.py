@@ -50,17 +50,6 @@ def test_other_delimiters(write: Callable[..., Path], delimiter: Any) -> None:
     assert contents(read_trace(write(PLAIN.replace(",", delimiter))))[0] == [1, 2, 4]
 
 
-def test_a_parquet_file_of_any_types_is_the_same_trace(write: Callable[..., Path]) -> None:
-    table = pa.table(
-        {
-            "ts": pa.array([1.9, 2.0, 4.1], pa.float32()),
-            "object": pa.array(["7", "8", "7"], pa.large_string()),
-            "BYTES": pa.array([10, 20, 10], pa.uint32()),
-        }
-    )
-    assert contents(read_trace(write(table, "t.parquet"))) == ([1, 2, 4], ["7", "8", "7"], [10, 20])
-
-
 @pytest.mark.parametrize(
     ("unit", "times"),
     [
@@ -97,13 +86,6 @@ def test_times_may_be_written_in_a_format(write: Callable[..., Path]) -> None:
     assert times.tolist() == [1772323207, 1772409600]
     with pytest.raises(InputError, match="row 1 has when '01/03/2026 00:00:07', which is not like '%Y-%m'"):
         read_trace(path, columns={"time": "when"}, time_unit="%Y-%m")
-
-
-def test_days_and_timestamps_are_times(write: Callable[..., Path]) -> None:
-    days = pa.table({"t": pa.array([20513, 20514], pa.date32()), "id": ["a", "a"], "size": [1, 1]})
-    assert read_trace(write(days, "d.parquet")).trace.time_s.tolist() == [20513 * 86400, 20514 * 86400]
-    at = pa.array([1_999_999_999, 2_000_000_000], pa.timestamp("ns"))
-    assert read_trace(write(days.set_column(0, "t", at), "n.parquet")).trace.time_s.tolist() == [1, 2]
 
 
 def test_hashes_beyond_int64_stay_apart(write: Callable[..., Path]) -> None:

@@ -20,7 +20,7 @@ from replay.policies import run_policy
 from replay.policies.learned import Order
 from replay.result import Result
 from replay.steward import new_order
-from replay.steward.delayed_cache import NO_DELAY, XCACHE, Plans
+from replay.steward.delayed_cache import NO_DELAY, Plans
 from replay.steward.policies import Replayed
 from replay.trace import Trace
 
@@ -206,12 +206,6 @@ class Asked:
         return Actions(*(np.array(files, np.int64) for files in self(plain)))
 
 
-class Few(Asked):
-    """The same beside jobs that read for a while."""
-
-    may_be_open = True
-
-
 def at_random(seed: int, m: int) -> Any:
     """Lists drawn from all files, so that they overlap, repeat what is there, and name what is absent."""
 
@@ -263,18 +257,3 @@ def test_the_pair_is_its_slow_twin_byte_by_byte(
     assert {name: getattr(result, name) for name in expected} == expected
     assert result.peak_usage_bytes == peak
     assert result.hourly.wan_bytes.sum() == result.wan_bytes
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_with_the_delays_of_a_live_cache_the_books_balance_and_nothing_exceeds_the_disk(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    times = np.cumsum(draw.integers(0, 400, 3000))
-    trace = Trace(times, (draw.geometric(0.02, 3000) % 150).astype(np.int32), draw.integers(1, 900, 150))
-    decide = at_random(seed, 150)
-    few = Few(lambda state: Wishes(*(files[:6] for files in decide(state))))
-    capacity = 20_000
-    result = replay(trace, capacity, few, cycle_s=3600, from_s=0, count_s=int(times[900]), delays=XCACHE)
-    assert result.peak_usage_bytes <= capacity
-    assert result.prefetch_bytes == result.prefetch_read_bytes + result.wasted_bytes > 0
-    assert result.wan_bytes == result.bytes_requested - result.hit_bytes + result.prefetch_bytes
-    assert result.refetch_bytes > 0

@@ -10,7 +10,7 @@ from contexts import context_with
 from ladders import one_split
 from pair_oracle import Wishes
 
-from replay.access_context import NO_QUEUE, AccessContext, QueuedReads
+from replay.access_context import AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import new_rule
 from replay.planner import Actions, CacheState
@@ -56,17 +56,6 @@ def queued(seed: int) -> tuple[Trace, AccessContext]:
     due_s = np.where(draw.random(n_told) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, 9 * HOUR_S, n_told))
     file = draw.integers(0, trace.n_items, n_told).astype(np.int32)
     return trace, context._replace(queued=QueuedReads(told_s, file, due_s))
-
-
-@pytest.mark.parametrize("name", ["steward", "steward-auto"])
-def test_what_a_queue_says_is_heeded(name: str) -> None:
-    trace, context = queued(1)
-    orders = [Order(0.0, one_split("n_reads", 3.0, -2.0, 1.0))]
-    without = context._replace(queued=NO_QUEUE)
-    heard, unheard = (
-        hits(trace, whole(steward_policy(name, of, orders)), CAPACITY) for of in (context, without)
-    )
-    assert not np.array_equal(unheard, heard)
 
 
 def test_what_a_queue_names_stays_until_it_was_due_for_long_or_is_named_no_more() -> None:
@@ -222,17 +211,6 @@ def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -
         assert found.peak_bytes <= capacity
 
 
-@pytest.mark.parametrize("name", ["lru", "s3fifo", "dataset-lru", "auto"])
-def test_every_order_keeps_to_the_capacity_with_parts_of_files(name: str) -> None:
-    trace, context = read_in_part(1)
-    for delays in (NO_DELAY, XCACHE):
-        found = in_blocks(context, name, 64, delays).serve(trace, 20_000)
-        assert found.peak_bytes <= 20_000
-        assert (found.hit_bytes <= found.asked_bytes).all() and (found.fetched_bytes >= 0).all()
-        assert found.hit_bytes.sum() > 0.3 * found.asked_bytes.sum()
-        assert (found.hit_bytes[found.hit] == found.asked_bytes[found.hit]).all()
-
-
 def test_files_that_are_read_whole_give_the_same_by_blocks() -> None:
     trace, context = world(2)
     whole = dataclasses.replace(trace, read_bytes=trace.size_bytes[trace.item])
@@ -252,9 +230,6 @@ def test_results_count_the_bytes_that_are_read() -> None:
     assert result.hit_bytes == served.hit_bytes[1000:].sum()
     assert result.wan_bytes == served.fetched_bytes[1000:].sum() == result.hourly.wan_bytes.sum()
     assert result.hits == served.hit[1000:].sum() < 2000
-
-
-CAPACITY = 5000
 
 
 def whole(policy: Policy | PartPolicy) -> Policy:

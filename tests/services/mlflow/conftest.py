@@ -1,14 +1,15 @@
 """MLflow with trainings: a real tracking server, and SQLite."""
 
+import fcntl
+import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlflow_server
 import pytest
 from daemons import needed
-from made_once import made_once
 from planted_accesses import plant_accesses, small_models
 from planted_region import DAY, FIRST, SECOND, TRAIN_UNTIL_S, Knobs, Mlflow, fit, planted
 
@@ -46,6 +47,23 @@ def knobs(tmp_path_factory: pytest.TempPathFactory) -> Knobs:
 def trained(server: Mlflow, tables: Tables, knobs: Knobs) -> TrainingAnswer:
     """The first training on the server, a comparison: version 1."""
     return fit(tables, server, knobs, compare=True)
+
+
+def made_once(temporary: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `name` of this run, filled by `make` in the process that needs it first.
+
+    One that failed is left as it is, and the next process makes another.
+    """
+    own = temporary.getbasetemp()
+    of_run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    done = of_run / f"{name}.made"
+    with (of_run / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            folder = temporary.mktemp(name)
+            make(folder)
+            done.symlink_to(folder)
+    return done.resolve()
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,10 @@ import contextlib
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from daemons import NoServer, end, free_ports, listens, start, wait
+from daemons import NoServer, end, free_ports, listens, open_folder, start, wait
 from voms_site import Authority
 
 _START = Path("/usr/share/arc/arc-arex-start")
@@ -83,9 +82,7 @@ def running(callout: str) -> Iterator[Arex]:
     """An A-REX with a line of `[arex]`, `callout`, that sees to each job."""
     if not _START.exists():
         raise NoServer("there is no A-REX: install it with conf/deploy/system.sh arc")
-    with tempfile.TemporaryDirectory(prefix="arex-") as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with open_folder() as folder, contextlib.ExitStack() as stack:
         (port,) = free_ports(1)
         site = Arex(folder, port)
         for each in ("control", "session"):

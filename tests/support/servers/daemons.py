@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,9 +14,10 @@ from typing import TypeVar
 
 import pytest
 
+from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
 
-__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "listens", "needed", "start", "wait"]
+__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "listens", "needed", "open_folder", "start", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -24,7 +26,7 @@ _LOG_LINES = 20
 Given = TypeVar("Given")
 
 
-class NoServer(Exception):
+class NoServer(ServiceError):
     """A server cannot be started here; says why, with what its logs told last."""
 
 
@@ -33,8 +35,16 @@ def needed(what: str, server: AbstractContextManager[Given]) -> Iterator[Given]:
     try:
         with server as started:
             yield started
-    except NoServer as error:
+    except ServiceError as error:
         pytest.fail(f"these tests need {what}: {error}")
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """An empty folder that XRootD's user may enter, with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def start(

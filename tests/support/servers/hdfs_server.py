@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import NoServer, end, free_ports, start, wait
+from daemons import end, free_ports, start, wait
 
-from features.common.errors import ServiceError
 from jobs.local_site.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
 
 
@@ -14,10 +13,7 @@ from jobs.local_site.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
 def running(folder: Path) -> Iterator[str]:
     """The URL of an empty HDFS that keeps its data and logs in `folder`; it ends with the block."""
     rpc_port, http_port = free_ports(2)
-    try:
-        words = prepared(folder, rpc_port=rpc_port, http_port=http_port)
-    except ServiceError as error:
-        raise NoServer(str(error)) from None
+    words = prepared(folder, rpc_port=rpc_port, http_port=http_port)
     nodes = [
         start([*words, node], folder / f"{node.rpartition('.')[2]}.log") for node in (NAME_NODE, DATA_NODE)
     ]

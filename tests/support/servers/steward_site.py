@@ -9,15 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from daemons import NoServer
+from daemons import NoServer, open_folder
 
-from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
@@ -314,33 +312,29 @@ def running(
     `names_bytes`: links and records lie on another one, of this size (`oss.space`). `names_files` False: the
     server's `xrootd.monitor` has no `lfn`.
     """
-    with tempfile.TemporaryDirectory(prefix="xc-") as folder:
-        Path(folder).chmod(0o755)
+    with open_folder() as folder:
         (port,) = free_ports(1)
-        base = Path(folder) / "lb"
+        base = folder / "lb"
         data, meta = base / "data", base / "ns" / "meta"
         more = "" if names_bytes is None else _SPACES.format(data, meta)
         limits = (4 * MIB, 8 * MIB, CAPACITY) if disk_bytes is None else None
-        try:
-            with (
-                memory_disk(base / "ns", disk_bytes if names_bytes is None else names_bytes),
-                memory_disk(data, None if names_bytes is None else disk_bytes),
-                loopback(
-                    base,
-                    files_limit=limits,
-                    gstream_port=port,
-                    reports_opens=names_files,
-                    more=f"pfc.trace info\n{more}" + ("" if names_files else _NAMELESS.format(port)),
-                ) as servers,
-            ):
-                site = Site(Path(folder), servers, port, disk_bytes, (data, meta) if more else ())
-                try:
-                    site.make_heard()
-                    yield site
-                finally:
-                    site.end()
-        except ServiceError as error:
-            raise NoServer(str(error)) from None
+        with (
+            memory_disk(base / "ns", disk_bytes if names_bytes is None else names_bytes),
+            memory_disk(data, None if names_bytes is None else disk_bytes),
+            loopback(
+                base,
+                files_limit=limits,
+                gstream_port=port,
+                reports_opens=names_files,
+                more=f"pfc.trace info\n{more}" + ("" if names_files else _NAMELESS.format(port)),
+            ) as servers,
+        ):
+            site = Site(folder, servers, port, disk_bytes, (data, meta) if more else ())
+            try:
+                site.make_heard()
+                yield site
+            finally:
+                site.end()
 
 
 @contextlib.contextmanager

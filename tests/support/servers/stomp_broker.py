@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import NoServer, end, free_ports, listens, start, wait
+from daemons import end, free_ports, listens, start, wait
 
-from features.common.errors import ServiceError
 from jobs.ground.spark import java
 from jobs.local_site.local.hdfs import jars
 
@@ -63,10 +62,7 @@ def running(folder: Path) -> Iterator[int]:
 
 
 def _started(folder: Path, at: str, how: str, java_words: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    try:
-        program, classes = java(), f"{jars('activemq', n=_N_JARS, script='rucio.sh')}/*"
-    except ServiceError as error:
-        raise NoServer(str(error)) from None
+    program, classes = java(), f"{jars('activemq', n=_N_JARS, script='rucio.sh')}/*"
     spell = f"broker:({at})?{how}&useJmx=false&useShutdownHook=true"
     return start(
         [program, *_JAVA, *java_words, "-cp", classes, _SHELL, "start", spell], folder / "broker.log"

@@ -5,7 +5,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,9 @@ from unittest import mock
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
-from daemons import NoServer
+from daemons import open_folder
 from jwt.algorithms import ECAlgorithm
 
-from features.common.errors import ServiceError
 from jobs.local_site.local.daemon import hand_over
 from jobs.local_site.local.xrootd import Loopback, loopback
 
@@ -87,24 +85,20 @@ def running(*, gstream_port: int | None = None) -> Iterator[tuple[Loopback, Issu
 
     `gstream_port`: see `loopback`; opens are reported there too.
     """
-    with tempfile.TemporaryDirectory(prefix="tok-") as name:
-        folder, issuer = Path(name), Issuer()
-        folder.chmod(0o755)
+    issuer = Issuer()
+    with open_folder() as folder:
         _certificates(folder)
         issuer.remember(folder / "home")
         more = _config(folder)
         for path in (folder, folder / "home", folder / "home" / "scitokens"):
             hand_over(path)
-        try:
-            with contextlib.ExitStack() as stack:
-                with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "home")}):
-                    servers = loopback(
-                        folder / "lb",
-                        gstream_port=gstream_port,
-                        reports_opens=gstream_port is not None,
-                        more=more,
-                    )
-                    site = stack.enter_context(servers)
-                yield site, issuer, f"roots://localhost:{site.cache.port}", folder / "trusted"
-        except ServiceError as error:
-            raise NoServer(f"{error}; see conf/deploy/system.sh xrootd") from None
+        with contextlib.ExitStack() as stack:
+            with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(folder / "home")}):
+                servers = loopback(
+                    folder / "lb",
+                    gstream_port=gstream_port,
+                    reports_opens=gstream_port is not None,
+                    more=more,
+                )
+                site = stack.enter_context(servers)
+            yield site, issuer, f"roots://localhost:{site.cache.port}", folder / "trusted"

@@ -3,14 +3,12 @@
 import contextlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from daemons import NoServer
+from daemons import open_folder
 
-from features.common.errors import ServiceError
 from jobs.local_site.local.daemon import hand_over
 from jobs.local_site.local.xrootd import Loopback, loopback
 
@@ -63,9 +61,7 @@ class Authority:
 @contextlib.contextmanager
 def running() -> Iterator[tuple[Loopback, Authority]]:
     """The cache and its authority."""
-    with tempfile.TemporaryDirectory(prefix="vo-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with open_folder() as folder:
         authority = Authority(folder)
         authority.certify("host", "/DC=test/CN=localhost", "subjectAltName=DNS:localhost\n")
         authority.certify("user", "/DC=test/CN=pusher")
@@ -79,10 +75,7 @@ def running() -> Iterator[tuple[Loopback, Authority]]:
             f"-key:{folder}/host.key -crl:0 -gmapopt:10 -vomsat:1 -vomsfun:libXrdVoms.so\n"
             f"sec.protbind * only gsi\nofs.authorize 1\nacc.authdb {folder}/authdb\n"
         )
-        try:
-            with contextlib.ExitStack() as stack:
-                with mock.patch.dict(os.environ, authority.env):
-                    site = stack.enter_context(loopback(folder / "lb", more=more))
-                yield site, authority
-        except ServiceError as error:
-            raise NoServer(f"{error}; see conf/deploy/system.sh xrootd") from None
+        with contextlib.ExitStack() as stack:
+            with mock.patch.dict(os.environ, authority.env):
+                site = stack.enter_context(loopback(folder / "lb", more=more))
+            yield site, authority

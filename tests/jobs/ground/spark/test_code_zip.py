@@ -39,8 +39,7 @@ def test_equal_code_makes_equal_bytes(tmp_path: Path) -> None:
 KEY = MomentKey.at(1_772_323_200, "r")
 
 
-def test_only_the_files_of_the_attempt_that_counts_are_read(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def test_only_the_files_of_the_attempt_that_counts_are_read(tables: Tables) -> None:
     row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
     rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
     staging = Staging.of(tables, STATES)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime as dt
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -70,11 +69,6 @@ def test_the_days_that_were_asked_for_are_named() -> None:
 
 DAY = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 DAY_S = int(DAY.timestamp())
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))
 
 
 def read(name: str, *, source: str = "cms_tracer", size: int | None = None) -> dict[str, Any]:

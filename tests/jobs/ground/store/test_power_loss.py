@@ -87,9 +87,8 @@ def test_a_commit_is_named_when_its_files_last_and_returned_when_it_does(disk: D
 
 
 def test_each_folder_is_synced_once_a_commit(
-    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: Disk, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Tables(str(tmp_path / "tables"))
     tables.replace_arrow(REJECTS, rows(REJECTS, 1))
     calls: list[str] = []
     fsync = os.fsync

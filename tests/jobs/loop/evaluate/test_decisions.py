@@ -22,8 +22,7 @@ def decided(tables: Tables, day: str, **values: Any) -> None:
     tables.replace_rows(PROMOTIONS, [row(PROMOTIONS, **(decision | values))], key)
 
 
-def test_what_serves_is_told_by_the_decision_that_made_it_so(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def test_what_serves_is_told_by_the_decision_that_made_it_so(tables: Tables) -> None:
     assert serving(tables, region="emea") is None
     with pytest.raises(StaleInputError):
         last_decision(tables, region="emea")
@@ -61,9 +60,8 @@ def test_what_serves_is_told_by_the_decision_that_made_it_so(tmp_path: Path) -> 
     ids=str,
 )
 def test_a_row_that_no_decision_wrote_is_one_line_and_lets_nothing_act(
-    tmp_path: Path, crafted: dict[str, Any]
+    tables: Tables, crafted: dict[str, Any]
 ) -> None:
-    tables = Tables(str(tmp_path))
     decided(tables, "2026-03-01", **({"model_version": "m/1", "champion": "m/1"} | crafted))
     with pytest.raises(ServiceError, match="the table promotions holds what no `promote` wrote") as error:
         served_versions(decisions(tables, region="emea"))
@@ -73,8 +71,7 @@ def test_a_row_that_no_decision_wrote_is_one_line_and_lets_nothing_act(
             promoted_models(tables, region="emea")
 
 
-def test_two_decisions_at_one_time_let_nothing_act(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def test_two_decisions_at_one_time_let_nothing_act(tables: Tables) -> None:
     two = [
         row(PROMOTIONS, action="promote", comparisons="[]", model_version=name, champion=name, steward=None)
         for name in ("m/1", "m/2")

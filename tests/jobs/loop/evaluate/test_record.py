@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
 from jobs.loop.evaluate.record import Compared, day_rows
-from jobs.loop.evaluate.replay_setup import fitting_cycle_s, warm_age_s
+from jobs.loop.evaluate.replay_setup import warm_age_s
 from models.evaluation.metrics import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours
 from replay.comparison import BOUND, Candidates, compare
@@ -114,14 +114,6 @@ def test_the_age_is_that_of_the_warm_up_alone() -> None:
     assert warm_age_s(later, cache, until_s=FROM_S, every_s=3600) == age_s
     assert warm_age_s(reads, CacheConfig(10**6), until_s=FROM_S, every_s=3600) is None
     assert warm_age_s(reads, cache, until_s=START_S, every_s=3600) is None
-
-
-@pytest.mark.parametrize(
-    ("age_h", "cycle_s"),
-    [(None, DAY_S), (1000, DAY_S), (80, 8 * 3600), (75, 6 * 3600), (11, 3600), (5, 1800)],
-)
-def test_the_cycle_is_a_tenth_of_the_age_at_most(age_h: int | None, cycle_s: int) -> None:
-    assert fitting_cycle_s(None if age_h is None else age_h * 3600, 3600) == cycle_s
 
 
 @settings(max_examples=20, deadline=None)

@@ -1,11 +1,8 @@
 """The engines of a pull; that both leave the same in the tables, whatever they read, is in `test_engines`."""
 
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Engine
 from jobs.loop.ingest.spark_engine import SparkEngine
@@ -19,8 +16,3 @@ def spark_engine(spark: SparkSession) -> Engine:
 @pytest.fixture
 def engine() -> Engine:
     return LocalEngine()
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))

@@ -81,10 +81,11 @@ def test_hostile_lines_are_written_or_counted_and_by_both_engines_alike(
     assert contents[0]["n_rows"] >= 40
 
 
-def test_the_marks_of_one_engine_are_those_of_the_other(spark_engine: Engine, tmp_path: Path) -> None:
+def test_the_marks_of_one_engine_are_those_of_the_other(
+    spark_engine: Engine, tables: Tables, tmp_path: Path
+) -> None:
     (tmp_path / "raw é").mkdir()
     (tmp_path / "raw é" / "a 1").write_text("no trace\n")
-    tables = Tables(str(tmp_path / "tables"))
 
     def pulled(engine: Engine) -> PullSummary:
         path = str(tmp_path / "raw é")
@@ -108,11 +109,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_spark")
-def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tmp_path: Path) -> None:
+def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tables: Tables, tmp_path: Path) -> None:
     spark = Settings.load(env={}).spark
     (tmp_path / "a").write_bytes(b"x" * 1000)
     (tmp_path / "b.gz").write_bytes(b"x" * 1000)
-    tables = Tables(str(tmp_path / "tables"))
 
     def engine_for(source: str, path: str, up_to_bytes: int, *, root: str = "") -> str:
         into = Tables(root) if root else tables
@@ -209,9 +209,8 @@ def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [4 * 2**20 - 1, 4 * 2**20, lines.MOST_LINE_BYTES + 5 * 2**20])
-def test_a_line_of_any_length_is_one_row(tmp_path: Path, n_bytes: int) -> None:
+def test_a_line_of_any_length_is_one_row(tables: Tables, tmp_path: Path, n_bytes: int) -> None:
     long = b"x" * n_bytes
     (tmp_path / "a").write_bytes(b"\r\n".join([b"one", long, b"", long, b"four"]))
-    tables = Tables(str(tmp_path / "tables"))
     summary = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "a"), day=DAY)
     assert (summary.n_rows, summary.n_rejected) == (4, {"malformed JSON": 4})

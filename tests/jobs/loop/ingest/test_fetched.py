@@ -239,13 +239,12 @@ def test_what_was_written_to_disk_was_fetched(tmp_path: Path, b_todisk: int, hit
     assert bytes_of(tables) == [(missed, hit)]
 
 
-def test_days_nearby_are_only_written_where_a_row_changes(tmp_path: Path) -> None:
+def test_days_nearby_are_only_written_where_a_row_changes(tables: Tables, tmp_path: Path) -> None:
     cache, other = Cache(), Cache("/store/other.root")
     cache.read(START_S, range(10))
     cache.read(START_S + DAY_S, range(20))
     other.read(START_S + 2 * DAY_S, range(20))
     sent = datagrams([*cache.closes, *other.closes])
-    tables = Tables(str(tmp_path / "tables"))
     pull(tables, tmp_path, [sent[1:]])
     before = tables.head(ACCESSES).partitions
     assert bytes_of(tables)[0] == (20 * BLOCK, 0)

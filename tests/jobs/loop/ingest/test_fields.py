@@ -1,7 +1,6 @@
 """Fields as pandas, Spark, Kibana and Elasticsearch write them: what they say, whatever their form."""
 
 import bz2
-import codecs
 import datetime as dt
 import gzip
 import json
@@ -21,9 +20,6 @@ from jobs.loop.ingest.pull_input import Engine
 from jobs.loop.ingest.sources import sql
 
 DAY = dt.date(2026, 3, 5)
-MARK = codecs.BOM_UTF8
-HEADER = "time,win_beg,win_end,lfn,size,user_id,file_id,read,readv,close_time"
-OPEN = "1772323200.5,1772323200,1772323210,/osdf/data/a.h5,1000000,7,12,1000000,0,1772323204"
 TRACE = {
     "eventType": "download",
     "clientState": "DONE",
@@ -127,23 +123,7 @@ def test_what_a_text_names(text: str, named: str | None) -> None:
     assert value_of(sql.word("x"), text) == named
 
 
-def test_a_record_that_pandas_wrote_again_is_the_same_event(pulled: Pulled) -> None:
-    again = OPEN.replace(",12,1000000,0,", ",12.0,1000000.0,0.0,").replace(",7,", ",7.0,") + ".0"
-    (row,) = pulled("osdf_accesses", f"{HEADER}\n{OPEN}\n", f"{HEADER}\n{again}\n")
-    assert (row["size_bytes"], row["read_bytes"], row["wall_s"]) == (10**6, 10**6, 3.5)
-    assert not pulled.tables.exists(REJECTS) or not pulled.reasons()
-
-
 PACKED: Mapping[str, Callable[[bytes], bytes]] = {"txt": bytes, "gz": gzip.compress, "bz2": bz2.compress}
-
-
-@pytest.mark.parametrize("suffix", PACKED)
-def test_a_byte_order_mark_is_no_part_of_the_first_field(pulled: Pulled, suffix: str) -> None:
-    opens = [MARK + f"{HEADER}\n{OPEN.replace('a.h5', name)}\n".encode() for name in ("a", "b")]
-    assert len(pulled("osdf_accesses", *map(PACKED[suffix], [*opens, MARK]), suffix=suffix)) == 2
-    traces = MARK + trace().encode() + b"\n"
-    assert len(pulled("rucio_traces", PACKED[suffix](traces), suffix=suffix)) == 3
-    assert not pulled.tables.exists(REJECTS) or not pulled.reasons()
 
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
@@ -206,21 +186,6 @@ def test_bytes_that_no_file_has_are_counted(pulled: Pulled, source: str, text: s
     assert pulled(source, text) == []
     (reason,) = pulled.reasons()
     assert reason.startswith("impossible size")
-
-
-WEEKLY = "dataset,week,accesses\n"
-CUTS = [
-    ["/A/B/C,1,10\n/A/B/C,1,7\n/D/E/F,2,3\n"],
-    ["/A/B/C,1,7\n", "/D/E/F,2,3\n/A/B/C,1,10\n"],
-    ["/A/B/C,1.0,10.0\n", "/A/B/C,1,10\n/A/B/C,1,7\n", "/D/E/F,2,3\n/A/B/C,1,7\n"],
-]
-
-
-@pytest.mark.parametrize("cuts", CUTS)
-def test_a_series_is_the_same_however_it_is_cut(pulled: Pulled, elsewhere: Pulled, cuts: list[str]) -> None:
-    rows = pulled("popularity_series", *(WEEKLY + cut for cut in cuts))
-    assert sum(row["n_reads"] for row in rows) == 20
-    assert rows == elsewhere("popularity_series", WEEKLY + CUTS[0][0])
 
 
 def test_columns_that_a_series_has_beside_tell_its_rows_apart(pulled: Pulled, elsewhere: Pulled) -> None:

@@ -19,16 +19,15 @@ DAY = dt.date(2026, 3, 5)
 START_S = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
 
 
-def test_a_list_that_is_too_long_for_a_line_says_what_to_write(tmp_path: Path) -> None:
+def test_a_list_that_is_too_long_for_a_line_says_what_to_write(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_bytes(
         b'{"jobs": [{"pandaid": 1},' + b" " * MOST_LINE_BYTES + b'{"pandaid": 2}]}'
     )
-    tables = Tables(str(tmp_path / "tables"))
     summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
     assert summary.n_rejected == {"longer than 16 MiB: write one record a line": 1}
 
 
-def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None:
+def test_records_and_lists_of_them_may_follow_each_other(tables: Tables, tmp_path: Path) -> None:
     lines = [
         '{"pandaid": 1}',
         '[{"pandaid": 2}, 7, {"pandaid": 3}]',
@@ -38,7 +37,6 @@ def test_records_and_lists_of_them_may_follow_each_other(tmp_path: Path) -> None
         '{"pandaid": 5, "more": {"jobs": [{"pandaid": 6}]}}',
     ]
     (tmp_path / "jobs.json").write_text("\n".join(lines))
-    tables = Tables(str(tmp_path / "tables"))
     summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
     assert summary.n_rejected == {"missing field: jobstatus": 5, "malformed record": 2}
 
@@ -145,8 +143,7 @@ def test_a_workflow_of_crab_is_never_stored_by_its_name(tmp_path: Path) -> None:
     assert row["activity"] == "analysis"
 
 
-def test_a_line_of_very_many_records_is_refused_as_one(tmp_path: Path) -> None:
+def test_a_line_of_very_many_records_is_refused_as_one(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text("[" + ",".join(["{}"] * (2**17 + 1)) + "]")
-    tables = Tables(str(tmp_path / "tables"))
     summary = pull(LocalEngine(), tables, source="panda_jobs", path=str(tmp_path / "jobs.json"), day=DAY)
     assert summary.n_rejected == {"malformed record": 1}

@@ -80,11 +80,10 @@ def everything_in(tables: Tables) -> str:
 @pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream", "xrootd_fstream"])
 @pytest.mark.parametrize("form", ["{}", "{}/*"])
 def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
-    engine: Engine, tmp_path: Path, drop: Path, source: str, form: str
+    engine: Engine, tables: Tables, drop: Path, source: str, form: str
 ) -> None:
     seed = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
     (drop / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
-    tables = Tables(str(tmp_path / "tables"))
     summary = pulled(engine, tables, source, form.format(drop))
     refused = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
     # A folder that a glob names is looked into.
@@ -97,9 +96,8 @@ def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
 
 
 def test_new_links_count_once_where_only_new_inputs_are_pulled(
-    engine: Engine, tmp_path: Path, drop: Path
+    engine: Engine, tables: Tables, drop: Path
 ) -> None:
-    tables = Tables(str(tmp_path / "tables"))
     first = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
     again = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
     assert (first.n_rejected, again.n_rejected) == (REFUSED, {})
@@ -108,7 +106,7 @@ def test_new_links_count_once_where_only_new_inputs_are_pulled(
 
 @pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream"])
 def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
-    engine: Engine, tmp_path: Path, secret: Path, source: str
+    engine: Engine, tables: Tables, tmp_path: Path, secret: Path, source: str
 ) -> None:
     (tmp_path / "drop" / "k=1").mkdir(parents=True)
     place = tmp_path / "drop" / "k=1" / "a.jsonl"
@@ -118,7 +116,6 @@ def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
     place.parent.rmdir()
     place.parent.symlink_to(secret.parent)
     (secret.parent / "a.jsonl").write_text(TOKEN)
-    tables = Tables(str(tmp_path / "tables"))
     request = Request(source, str(tmp_path / "drop"), Site(day=DAY.isoformat()))
     summary = engine.merge(tables, request, [mark.input.removeprefix("file:")])
     assert summary.n_rejected == {"not a plain file: behind a link": 1}
@@ -126,7 +123,7 @@ def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
 
 
 def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
-    spark_engine: SparkEngine, tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+    spark_engine: SparkEngine, tables: Tables, tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "drop").mkdir()
     place = tmp_path / "drop" / "a.jsonl"
@@ -140,7 +137,6 @@ def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
         return pieces
 
     monkeypatch.setattr(lines, "pieces", swapped)
-    tables = Tables(str(tmp_path / "tables"))
     with pytest.raises(InputError, match=r"a\.jsonl: it is a link"):
         pulled(spark_engine, tables, "rucio_traces", str(tmp_path / "drop"))
     assert TOKEN not in everything_in(tables)
@@ -157,9 +153,8 @@ def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
-    engine: Engine, tmp_path: Path, secret: Path
+    engine: Engine, tables: Tables, tmp_path: Path, secret: Path
 ) -> None:
-    tables = Tables(str(tmp_path / "tables"))
     os.mkfifo(tmp_path / "pipe")
     reasons = pulled(engine, tables, "rucio_traces", str(tmp_path / "pipe")).n_rejected
     assert reasons == {"not a plain file: a pipe": 1}
@@ -182,7 +177,7 @@ def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path,
 
 
 def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
-    engine: Engine, tmp_path: Path
+    engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
     maze = tmp_path / "maze"
     maze.mkdir()
@@ -194,7 +189,6 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
             os.chdir("a=b")
     finally:
         os.chdir(here)
-    tables = Tables(str(tmp_path / "tables"))
     try:
         assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {
             "not a plain file: a folder": 1
@@ -209,7 +203,7 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
 
 @pytest.mark.parametrize("source", ["rucio_traces", "xrootd_fstream"])
 def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     monkeypatch.setattr(input_files, "_ALWAYS_ALLOWED_BYTES", 2**20)
     drop = tmp_path / "drop"
@@ -217,7 +211,6 @@ def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
     seed = sorted((GOLDEN / source).rglob("input.*"))[0]
     (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
-    tables = Tables(str(tmp_path / "tables"))
     summary = pulled(engine, tables, source, str(drop))
     assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
     assert summary.n_new > 0

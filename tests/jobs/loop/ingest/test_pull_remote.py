@@ -80,9 +80,8 @@ def names(tables: Tables) -> list[str]:
     return sorted(tables.read_arrow(ACCESSES)["name"].to_pylist())
 
 
-def test_captures_are_read_where_they_are_in_their_order(folder: str, tmp_path: Path) -> None:
+def test_captures_are_read_where_they_are_in_their_order(folder: str, tables: Tables) -> None:
     put(folder, FILES)
-    tables = Tables(str(tmp_path / "tables"))
     for n_new, n_duplicates in ((5, 0), (0, 5)):
         summary = pulled(tables, folder)
         assert (summary.n_new, summary.n_duplicates, summary.n_rejected) == (n_new, n_duplicates, {})
@@ -91,9 +90,8 @@ def test_captures_are_read_where_they_are_in_their_order(folder: str, tmp_path: 
     assert names(tables) == [f"/store/{n}" for n in (1, 2, 3, 5, 8)]
 
 
-def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tmp_path: Path) -> None:
+def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tables: Tables) -> None:
     put(folder, FILES)
-    tables = Tables(str(tmp_path / "tables"))
     assert pulled(tables, f"{folder}/gstream-{{1,3}}*.capture*", new=True).n_new == 3
     assert pulled(tables, f"{folder}/gstream-1.capture", new=True).n_unchanged == 1
     summary = pulled(tables, folder, new=True)
@@ -120,10 +118,9 @@ def rows(tables: Tables) -> list[dict[str, Any]]:
     return sorted(accesses.to_pylist(), key=lambda row: row["event_id"])
 
 
-def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tables: Tables) -> None:
     put(folder, {"gstream-1.capture": capture(1), "gstream-2.capture.gz": gzip.compress(capture(2))[:-20]})
     put(folder, {"f/a.jsonl.zst": zstd(b"{}\n" * 1000)[:-4]})
-    tables = Tables(str(tmp_path / "tables"))
     for path, source, name in (
         (folder, "xcache_gstream", "gstream-2.capture.gz"),
         (f"{folder}/f", "xrootd_fstream", "f/a.jsonl.zst"),

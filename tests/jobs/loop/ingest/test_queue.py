@@ -366,15 +366,6 @@ def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tabl
     assert known(tables, as_of_s=AS_OF + HOUR_S).files["did"].to_pylist() == [f"cms:{lfn(1)}"]
 
 
-def test_a_queue_of_a_site_is_for_its_caches(tables: Tables, tmp_path: Path) -> None:
-    stated = [
-        {"job_id": str(i), "files": [lfn(i)], "site": site} for i, site in enumerate(("EDGE", "FAR", ""))
-    ]
-    ask(tables, stated, tmp_path)
-    assert known(tables).files.num_rows == 2
-    assert known(tables, site="FAR").files["did"].to_pylist() == [f"cms:{lfn(1)}", f"cms:{lfn(2)}"]
-
-
 def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_path: Path) -> None:
     """By its cache, and by the name that traces give it."""
     reads = [{"name": lfn(0), "cache": "xc1"}, {"name": lfn(1), "site": "T2_DE_EDGE"}]

@@ -104,8 +104,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert (answer.files, answer.bytes_on_disk, answer.new_accesses) == (0, 0, 0)
 
 
-def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "tables"))
+def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         scan.scan(tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
     with pytest.raises(SchemaError, match=r"\.\./x"):

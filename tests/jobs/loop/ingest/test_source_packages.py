@@ -1,7 +1,6 @@
 """Sources of other packages: found by their entry point, read by both engines, and blamed by name."""
 
 import datetime as dt
-import importlib
 import itertools
 import json
 import logging
@@ -10,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 
 from features.common.errors import ConfigError
 from features.schema import ACCESSES
-from jobs.ground.settings.our_sources import GROUP, OURS
+from jobs.ground.settings.our_sources import GROUP
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input, sources
@@ -117,7 +115,7 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
 
 
 def test_lines_of_plain_text_are_read_as_the_page_says(
-    install: Install, engine: Engine, tmp_path: Path
+    install: Install, engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
     _, plain = (code for language, code in BLOCKS if language == "python")
     of_json = re.search(r"    fields = .*\n", SHOWN["python"])
@@ -125,7 +123,6 @@ def test_lines_of_plain_text_are_read_as_the_page_says(
     assert of_json is not None and line is not None
     install(SHOWN["python"].replace(of_json[0], plain))
     (tmp_path / "records.txt").write_text(f"{line[1]}\n{line[1].replace(' 5 ', ' few ')}\nsoon /store/a 1\n")
-    tables = Tables(str(tmp_path / "tables"))
     refused = pulled(engine, tables, str(tmp_path / "records.txt"))
     assert refused == {"unparsable number": 1, "unparsable time": 1}
     (read,) = rows(tables)
@@ -253,22 +250,3 @@ def test_settings_know_the_sources_of_packages_and_list_them(install: Install, t
     site.write_text('[sources]\ndemand = { "*" = "myexp" }\n')
     with pytest.raises(ConfigError, match=r"no source 'myexp'; there are .*myexp_log.*osdf_log"):
         Settings.load(site)
-
-
-def test_a_name_that_is_none_is_an_error_that_lists_the_sources() -> None:
-    with pytest.raises(ConfigError, match=r"no source of files 'rumours'; there are .*rucio_traces"):
-        sources.load_source("rumours")
-
-
-def test_ours_are_found_where_their_entry_points_say() -> None:
-    for name, place in OURS.items():
-        source = EntryPoint(name, place, GROUP).load()
-        ways = (source.query, source.decode, source.read)
-        assert sum(way is not None for way in ways) == 1, name
-
-
-def test_asking_for_ours_takes_no_look_at_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command loads settings: a look takes as long as hundreds of packages are many."""
-    monkeypatch.setattr(importlib.metadata, "entry_points", None)
-    monkeypatch.setattr("features.common.plugins.entry_points", None)
-    assert Settings.load().sources.demand == {"*": "rucio_traces"}

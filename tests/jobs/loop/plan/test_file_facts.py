@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,10 +18,9 @@ from prefetch.plan.scores import Barred
 AS_OF, HOUR = dt.datetime(2026, 3, 2, tzinfo=dt.UTC), dt.timedelta(hours=1)
 
 
-def test_a_read_known_from_its_open_counts_once_its_bytes_are_told(tmp_path: Path) -> None:
+def test_a_read_known_from_its_open_counts_once_its_bytes_are_told(tables: Tables) -> None:
     ends = ((AS_OF - HOUR, 20), (AS_OF + HOUR, 100))
     rows = [{"closed_at": closed_at, "read_bytes": n_bytes} for closed_at, n_bytes in ends]
-    tables = Tables(str(tmp_path))
     tables.replace_arrow(
         ACCESSES, accesses(rows, accessed_at=AS_OF - 5 * HOUR, dataset="s:d", size_bytes=100)
     )
@@ -30,9 +28,8 @@ def test_a_read_known_from_its_open_counts_once_its_bytes_are_told(tmp_path: Pat
     assert read_shares(tables, as_of_s=int(AS_OF.timestamp()) + 7200) == {"s:d": 0.6}
 
 
-def test_a_record_that_got_a_size_wrong_changes_no_share(tmp_path: Path) -> None:
+def test_a_record_that_got_a_size_wrong_changes_no_share(tables: Tables) -> None:
     rows = [{"size_bytes": size} for size in (100, 100, 0, None, 7)]
-    tables = Tables(str(tmp_path))
     tables.replace_arrow(ACCESSES, accesses(rows, accessed_at=AS_OF - 5 * HOUR, dataset="s:d", read_bytes=20))
     assert read_shares(tables, as_of_s=int(AS_OF.timestamp())) == {"s:d": 0.2}
 

@@ -258,19 +258,6 @@ def test_an_origin_that_fails_is_left_alone_for_a_while() -> None:
     assert budget is not None and budget.tolist() == [7, 2**62]
 
 
-def test_a_plan_leaves_alone_the_origins_that_a_push_would(tables: Tables) -> None:
-    inflow(tables, 600 * MB)
-    known = {"scope": "cms", "size_bytes": MB, "origins": ["xrd.cern.ch"]}
-    known |= {"known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
-    files = [known | {"did": f"cms:{lfn(i)}", "name": lfn(i)} for i in range(100)]
-    tables.replace_rows(FILES, files, ())
-    slow = with_plan(cycle=4 * 3600)
-    inventory = [held(i) for i in range(80)]
-    assert run(tables, inventory, settings=slow).prefetch
-    dead = [Try("xrd.cern.ch", AS_OF - 600, 1.0, True)] * 5
-    assert not run(tables, inventory, settings=slow, tries=dead).prefetch
-
-
 def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says_so(tables: Tables) -> None:
     inflow(tables, 600 * MB)
     known = {"scope": "cms", "size_bytes": MB, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}

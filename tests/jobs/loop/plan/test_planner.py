@@ -1,9 +1,6 @@
 """The weight of the models in production: as set, or as their evaluation found best at this capacity."""
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import CHALLENGER_PLAN, EVALUATIONS, LRU
@@ -22,11 +19,6 @@ def row(capacity_bytes: int | None, weight: float | None, **changes: Any) -> dic
     of = {"model_version": OURS, "policy": CHALLENGER_PLAN, "scored_by": OURS, "on_day": "2026-03-01"}
     at = {"capacity_fraction": 0.1, "capacity_bytes": capacity_bytes, "model_weight": weight}
     return {**of, **at, **counts, **changes}
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path))
 
 
 def recorded(tables: Tables, rows: list[dict[str, Any]], *, day: int) -> None:

@@ -37,7 +37,6 @@ from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import PlannedItems, planned_items
 from jobs.loop.push import push as job
-from jobs.loop.push.journal import prune
 from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
@@ -220,16 +219,6 @@ def test_a_settled_plan_is_pruned_after_a_week_and_its_receipts_stay(conf: Path,
     assert status["items"] == {} and status["oldest"] > as_of_label(AS_OF)
 
 
-def test_receipts_that_the_table_has_are_not_written_again(
-    conf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    push(conf, "run", "--as-of", as_of_label(AS_OF))
-    with working(conf, days_later=8) as work:
-        work.journal.plans.record_plan([newest(work)], now_s=work.now_s())
-        monkeypatch.delattr("jobs.loop.push.journal.write_receipts")
-        assert prune(work.tables, work.journal, work.cache, now_s=work.now_s(), keep_s=work.keep_s) == N_FILES
-
-
 def test_nothing_is_pruned_while_its_receipts_cannot_be_delivered(conf: Path, tmp_path: Path) -> None:
     push(conf, "run", "--as-of", as_of_label(AS_OF))
     shutil.rmtree(tmp_path / "tables" / "receipts")
@@ -325,28 +314,6 @@ def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_pat
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200), owner="d").to_pylist()
     assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
     assert not list((tmp_path / "cache/files").rglob("f*"))
-
-
-def test_a_plan_overtaken_before_its_push_has_the_lease_does_nothing_then_or_later(
-    conf: Path, tmp_path: Path
-) -> None:
-    """The later time has a prefill alone, or what models chose there is withheld: it replaces nothing."""
-    tables, later = Tables(f"{tmp_path}/tables"), as_of_label(AS_OF - 3600)
-    older = models(tables, AS_OF - 7200, 3)
-    with working(conf) as work:
-
-        def overtaken_by() -> str:
-            with pytest.raises(ConflictError), work.journal.leases.held("d", time.time):
-                raise AssertionError
-            return later
-
-        with pytest.raises(NotDueError, match=f"was overtaken by the features of {later}"):
-            job.push_plan(work, older, on_progress=lambda *_: None, overtaken_by=overtaken_by)
-        assert job.push_rest(work, on_progress=lambda *_: None).pushed == 0
-        states = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200))["state"].to_pylist()
-        assert states == ["cancelled"] * 3
-        by_hand = job.push_plan(work, older, on_progress=lambda *_: None)
-        assert by_hand.pushed == 3
 
 
 def test_a_push_if_current_looks_again_when_it_begins(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:

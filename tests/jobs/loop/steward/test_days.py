@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 from raw_records import AT_S, hashed
+from steward_figures import steward_figures
 
 from features.common import files
 from features.common.errors import ServiceError
@@ -38,13 +39,10 @@ DAY = NOON_S // DAY_S
 
 
 def figures(at_s: float, **changes: Any) -> StewardFigures:
-    counts: dict[str, Any] = dict.fromkeys((field.name for field in dataclasses.fields(StewardFigures)), 0)
-    fields = {"cache": "xc1", "following": "lru", "alarms": {}, "at_s": at_s, "started_s": NOON_S}
-    return StewardFigures(**(counts | fields | {"acts": True} | changes))
+    return steward_figures(**({"at_s": at_s, "started_s": NOON_S} | changes))
 
 
-def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path / "tables"))
+def test_each_day_has_its_own_sums(tables: Tables, tmp_path: Path) -> None:
     waiting = WaitingDays(tables, "xc1", tmp_path / "days")
     days = Days(waiting, figures(NOON_S), "m/3")
     days.note(figures(NOON_S + 1800, evicted_files=2, evicted_bytes=20), {DAY: Saved(50, 40)})
@@ -65,7 +63,7 @@ def test_each_day_has_its_own_sums(tmp_path: Path) -> None:
     assert (second["watched_s"], second["evicted_files"], second["saved_wan_bytes"]) == (1300, 0, 8)
 
 
-def test_days_that_no_table_takes_wait_also_over_a_restart(tmp_path: Path) -> None:
+def test_days_that_no_table_takes_wait_also_over_a_restart(tables: Tables, tmp_path: Path) -> None:
     """A day ends without tables, and the steward too; the next one gives both its days and its own."""
     (tmp_path / "tables").write_text("no folder")
     waiting = WaitingDays(Tables(str(tmp_path / "tables")), "xc1", tmp_path / "days")
@@ -78,7 +76,6 @@ def test_days_that_no_table_takes_wait_also_over_a_restart(tmp_path: Path) -> No
     assert waiting.fault is not None and "the figures of 2 days wait for the tables: " in waiting.fault
 
     (tmp_path / "tables").unlink()
-    tables = Tables(str(tmp_path / "tables"))
     again = WaitingDays(tables, "xc1", tmp_path / "days")
     started_s = NOON_S + 3900
     days = Days(again, figures(started_s, started_s=started_s), None)
@@ -136,13 +133,12 @@ ROW = {
     ],
 )
 def test_a_damaged_or_planted_file_of_waiting_days_is_left_out_and_holds_up_none(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+    tables: Tables, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
 ) -> None:
     if content is None:
         os.mkfifo(tmp_path / "xc1.days")
     else:
         (tmp_path / "xc1.days").write_text(content)
-    tables = Tables(str(tmp_path / "tables"))
     waiting = WaitingDays(tables, "xc1", tmp_path / "xc1.days")
     assert "cannot be read" in caplog.text and (tmp_path / "xc1.damaged").exists()
     Days(waiting, figures(NOON_S), None).note(figures(NOON_S + 60), {}, is_last=True)
@@ -152,9 +148,8 @@ def test_a_damaged_or_planted_file_of_waiting_days_is_left_out_and_holds_up_none
     assert {path.name for path in tmp_path.iterdir()} == {"tables", "xc1.damaged"}
 
 
-def test_what_waits_is_read_again_as_it_was(tmp_path: Path) -> None:
+def test_what_waits_is_read_again_as_it_was(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "days").write_text(json.dumps([["2026-03-01", ROW]]))
-    tables = Tables(str(tmp_path / "tables"))
     WaitingDays(tables, "xc1", tmp_path / "days").send(within_s=60)
     assert [row["watched_s"] for row in of_day(tables, cache="xc1", day="2026-03-01")] == [60]
 

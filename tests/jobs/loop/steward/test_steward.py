@@ -100,18 +100,6 @@ def test_it_keeps_a_cache_until_it_is_stopped(settings: Settings, full: list[str
     assert read(settings.steward.figures("xc1")) is None
 
 
-def test_a_second_steward_is_refused_and_told_of_the_first(
-    settings: Settings, full: list[str], tmp_path: Path
-) -> None:
-    """Also one that is started in another folder and calls the cache otherwise: the cache's own is locked."""
-    moved = settings.model_copy(update={"steward": settings.steward.model_copy(update={"state": tmp_path})})
-    with (
-        alone_at(tmp_path / "cache" / "files", "steward"),
-        pytest.raises(ConflictError, match=rf"steward of cache 'xc1' \(process {os.getpid()}\) is at work"),
-    ):
-        steward.run(moved, cache="xc1", log=print)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="another account is needed")
 def test_a_lock_that_another_account_holds_keeps_no_steward_from_its_work(
     settings: Settings, full: list[str], tmp_path: Path

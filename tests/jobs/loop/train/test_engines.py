@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labels_oracle import US, expected
 from local_engines import LOCAL
 from region_oracle import usable_s
-from worlds import Worlds, coded, random_worlds, tables_of
+from worlds import Worlds, random_worlds, tables_of
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
-from features.stream import events
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import features as job
-from jobs.loop.train.engines import Counting, RegionData
+from jobs.loop.train.engines import RegionData
 from jobs.loop.train.local_engine import LocalEngine
-from jobs.loop.train.states import States, counted_at
+from jobs.loop.train.states import States
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,24 +217,6 @@ def test_a_counted_day_that_is_gone_rebuilds_a_state(tmp_path: Path) -> None:
     assert states_of(tables, short).source(left, second).since is not None, "what is forgotten may go"
 
 
-def test_what_is_counted_of_a_day_does_not_depend_on_its_files() -> None:
-    worlds = random_worlds(7, n_worlds=9)
-    counting = Counting(instants(worlds, 8, 9), worlds.spec.cycle_s, {})
-    rows = coded(tables_of(worlds)[0].select(list(events.COLUMNS)))
-    n = rows.num_rows
-    for cut in (0, 1, n // 3, n):
-        halves = [counted_at(some, "d", counting) for some in (rows[cut:], rows[:cut])]
-        both = [first.with_file(second) for first, second in zip(*halves, strict=True)]
-        assert both == counted_at(rows, "d", counting)
-    exchanged = rows["user"].take(pa.array([1, 0, *range(2, n)]))
-    of_others = rows.set_column(rows.column_names.index("user"), "user", exchanged)
-    assert rows["user"][0] != rows["user"][1]
-    late = Counting([2**40], worlds.spec.cycle_s, {})
-    ((before,), (after,)) = (counted_at(some, "d", late) for some in (rows, of_others))
-    assert (before.n_known, before.n_rows) == (after.n_known, after.n_rows) == (n, n)
-    assert not before.has_same_reads(after)
-
-
 def test_a_close_that_completes_a_counted_open_leaves_the_state(tmp_path: Path) -> None:
     worlds = random_worlds(7, n_worlds=5)
     first, second = instants(worlds, 8, 9)
@@ -247,25 +226,6 @@ def test_a_close_that_completes_a_counted_open_leaves_the_state(tmp_path: Path) 
     fill(tables, dataclasses.replace(worlds, reads=closed[::-1]))
     since = states_of(tables, worlds.spec).source(tables.snapshot(ACCESSES), second).since
     assert since == MomentKey.at(first, "r")
-
-
-def test_cycles_between_which_counted_reads_change_are_the_same_as_rebuilds(tmp_path: Path) -> None:
-    rng, worlds = random.Random(5), random_worlds(5, n_worlds=12)
-    carried, n_carried = Tables(str(tmp_path / "carried")), 0
-    for as_of_s in instants(worlds, *range(3, 24)):
-        for k in rng.sample(range(len(worlds.reads)), rng.choice((0, 0, 1, 3))):
-            name, read = rng.choice([*CHANGES, "bytes"]), worlds.reads[k]
-            beside = rng.choice([other for other in worlds.reads if other.did[:3] == read.did[:3]])
-            worlds.reads[k] = dataclasses.replace(read, **{name: getattr(beside, name)})
-        fill(carried, worlds, known_by_s=as_of_s)
-        source = states_of(carried, worlds.spec).source(carried.snapshot(ACCESSES), as_of_s)
-        n_carried += source.since is not None
-        compute(carried, worlds, [as_of_s])
-        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds, known_by_s=as_of_s)
-        compute(rebuilt, worlds, [as_of_s])
-        features = worlds.spec.features_table
-        assert written(carried, features, as_of_s) == written(rebuilt, features, as_of_s)
-    assert 5 < n_carried < 20
 
 
 def test_a_state_of_an_older_form_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

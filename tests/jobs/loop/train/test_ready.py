@@ -13,7 +13,7 @@ from access_rows import accesses
 from local_engines import LOCAL
 from planted_accesses import plant_accesses, small_models
 
-from features.common.errors import CachecastError, InputError, StaleInputError
+from features.common.errors import InputError, StaleInputError
 from features.common.times import DAY_S, parse_as_of, parse_day
 from features.schema import ACCESSES
 from features.spec import COLUMNS, FeatureSpec
@@ -96,12 +96,6 @@ def test_what_is_unclear_is_left_to_mlflow(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("no database")
     ready.to_predict(at, as_ofs=[AT])
     ready.to_predict(settings(tmp_path, CACHECAST_MLFLOW__URI="http://mlflow.example.org"), as_ofs=[AT])
-
-
-def test_tables_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "t").touch()
-    with pytest.raises(CachecastError, match="/t is no folder; mend that, or name other tables by --tables"):
-        ready.to_compute(settings(tmp_path), as_ofs=[AT])
 
 
 def test_the_check_loads_neither_spark_nor_mlflow() -> None:

@@ -6,16 +6,17 @@ import datetime as dt
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
+from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
+from steward_figures import steward_figures
 from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
-from features.results import ANNOUNCED, ARRIVALS, DRIFT, PROMOTIONS
-from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS, Table
+from features.results import ANNOUNCED, ARRIVALS, PROMOTIONS
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
@@ -27,19 +28,11 @@ from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
-from prefetch.steward.figures import StewardFigures
 
 ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
 ENDS = dt.datetime(2026, 3, 3, 4, tzinfo=dt.UTC)
-
-
-def row(table: Table, **values: Any) -> dict[str, Any]:
-    """A row of a table; what is not given is what its type has for nothing."""
-    nothing = {"string": "", "long": 0, "double": 0.0, "bool": False, "strings": []}
-    at = dt.datetime(2026, 3, 1, 4, tzinfo=dt.UTC)
-    return {column.name: nothing.get(column.kind, at) for column in table.columns} | values
 
 
 @pytest.fixture
@@ -100,15 +93,6 @@ def test_a_region_in_order_has_no_alarm(settings: Settings, tables: Tables) -> N
     assert (cache.plan, cache.push) == ({"pin": 2, "evict": 1}, {"done": 1})
 
 
-def test_a_new_site_is_told_what_is_missing(settings: Settings) -> None:
-    (alarm,) = run(settings, now_s=NOW_S).alarms  # without a model nothing is late
-    assert (alarm.name, alarm.about, alarm.remedy) == (
-        "no-champion",
-        "default",
-        "pull records: see docs/pull.md",
-    )
-
-
 @pytest.mark.parametrize(
     ("days", "words"),
     [
@@ -146,41 +130,6 @@ def test_a_path_of_the_settings_is_one_word_of_a_remedy(settings: Settings) -> N
     (alarm,) = run(settings.model_copy(update={"airflow": airflow}), now_s=NOW_S).alarms
     command = alarm.remedy.removeprefix("pull records: `").removesuffix("`")
     assert shlex.split(command) == ["cachecast", "pull", "--source", "rucio_traces", "--input", path]
-
-
-def test_each_alarm_comes_when_it_should(settings: Settings, tables: Tables) -> None:
-    key = ("2026-03-01", AT, "xc1")
-    assert alarms(settings, NOW_S + 3 * 3600) == {("prediction-late", "default")}
-    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "failed"))]
-    tables.replace_rows(RECEIPTS, receipts, key)
-    assert alarms(settings) == {("push-failed", "xc1")}
-    receipts = [row(RECEIPTS, item_id=str(n), state=state) for n, state in enumerate(("done", "planned"))]
-    tables.replace_rows(RECEIPTS, receipts, key)
-    assert alarms(settings) == {("not-pushed", "xc1")}
-    assert run(settings, now_s=NOW_S).alarms[0].text.startswith("1 of 2 items")
-    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="0", state="done")], key)
-    tables.replace_rows(CONTENTS, [row(CONTENTS, did="a", bytes_on_disk=951 * 10**9)], key)
-    assert alarms(settings) == {("above-high-watermark", "xc1")}
-    full = run(settings, now_s=NOW_S)
-    words = f"95 % full, above its high watermark of 95 %, by its inventory of {AT}; it may not purge"
-    assert (full.caches[0].inventory_at, full.alarms[0].text) == (AT, words)
-    tables.replace_rows(CONTENTS, [], key)
-    pin(settings, 701 * 10**9)  # a fifth stays free below 0.9
-    assert alarms(settings) == {("pins-over-limit", "xc1")}
-    tables.replace_rows(
-        PLANS, [row(PLANS, item_id="9", expires_at=ENDS)], ("2026-03-01", "2026-03-01T05:00:00Z", "xc1")
-    )
-    assert ("not-pushed", "xc1") in alarms(settings)
-
-
-def test_the_worst_columns_that_drifted_are_named(settings: Settings, tables: Tables) -> None:
-    drift = [
-        row(DRIFT, column=name, psi=psi, drifted=psi > 0.25)
-        for name, psi in (("age", 0.1), ("size_bytes", 0.4), ("users", 0.9))
-    ]
-    tables.replace_rows(DRIFT, drift, ("2026-03-01", AT, "default"))
-    (alarm,) = run(settings, now_s=NOW_S).alarms
-    assert (alarm.name, alarm.text.partition("most of all ")[2]) == ("drift", "users, size_bytes")
 
 
 @pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
@@ -225,19 +174,6 @@ def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, t
     status = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
     assert (status.candidate_serves, status.champion, status.scored_by) == (True, None, "m/2")
     assert status.alarms == ()
-
-
-def test_captures_near_their_quota_are_an_alarm(tables: Tables, settings: Settings, tmp_path: Path) -> None:
-    cache = settings.caches["xc1"].model_copy(update={"gstream": tmp_path / "captures"})
-    quota = settings.collect.model_copy(update={"quota": 100})
-    changed = settings.model_copy(update={"caches": {"xc1": cache}, "collect": quota})
-    assert alarms(changed) == set()
-    (tmp_path / "captures").mkdir()
-    path = tmp_path / "captures" / "gstream-000000000001-20231114T221320Z.capture"
-    path.write_bytes(b"x" * 80)
-    assert alarms(changed) == set()
-    path.write_bytes(b"x" * 81)
-    assert alarms(changed) == {("collector-full", "xc1")}
 
 
 def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Settings, tables: Tables) -> None:
@@ -339,17 +275,14 @@ def test_a_line_with_a_command_is_named_by_it(
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     settings: Settings, tables: Tables
 ) -> None:
-    names = (field.name for field in dataclasses.fields(StewardFigures))
-    fields: dict[str, Any] = dict.fromkeys(names, 0)
-    fields |= {"cache": "xc1", "at_s": NOW_S, "following": "lru", "alarms": {}, "last_hour": {}, "newest": ()}
-    fields |= {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1", "acts": True}
-    fields |= {"first_files": 3, "first_bytes": 5 * 10**9}
+    fields = {"version": "cachecast-emea/3", "version_since_s": NOW_S - 60, "server": "v6.2.1"}
+    calm = steward_figures(at_s=NOW_S, first_files=3, first_bytes=5 * 10**9, **fields)
     path = settings.steward.figures("xc1")
     path.parent.mkdir(parents=True)
-    StewardFigures(**fields).write(path)
+    calm.write(path)
     status = run(settings, now_s=NOW_S + 200)
     assert status.alarms == () and status.caches[0].steward is not None
-    StewardFigures(**(fields | {"alarms": {"steward-blind": "no collector"}})).write(path)
+    dataclasses.replace(calm, alarms={"steward-blind": "no collector"}).write(path)
     assert alarms(settings, NOW_S + 200) == {("steward-blind", "xc1")}
     assert alarms(settings, NOW_S + 400) == {("steward-silent", "xc1")}
     full = [row(CONTENTS, did="a", bytes_on_disk=990 * 10**9)]
@@ -359,8 +292,8 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
         (960, 950, "steward's look"),
         (0, 0, f"inventory of {AT}"),
     ):
-        figures = {"used_bytes": used_bytes * 10**9, "high_bytes": high_bytes * 10**9}
-        StewardFigures(**(fields | figures)).write(path)
+        fuller = dataclasses.replace(calm, used_bytes=used_bytes * 10**9, high_bytes=high_bytes * 10**9)
+        fuller.write(path)
         texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
         assert len(texts) == bool(source) and all(source in text for text in texts)
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
@@ -369,9 +302,9 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     (alarm,) = damaged.alarms
     assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
     assert "cannot read what the steward reports in xc1.json" in alarm.text
-    line, since = steward_line(StewardFigures(**fields)), as_of_label(NOW_S - 60)
+    line, since = steward_line(calm), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")
-    metrics = {name: value for name, _, labels, value in of_steward(StewardFigures(**fields))}
+    metrics = {name: value for name, _, labels, value in of_steward(calm)}
     assert metrics["cachecast_steward_order_since_seconds"] == NOW_S - 60
     assert metrics["cachecast_steward_follows"] == 1 and "cachecast_steward_alarm" not in metrics

@@ -315,18 +315,6 @@ def test_generated_tables_say_so(settings: Settings) -> None:
     assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in marked(settings).text
 
 
-def test_the_page_as_a_file_needs_no_service(settings: Settings) -> None:
-    page = Renderer(settings, began_s=0).file(now_s=NOW_S)
-    text = Markup(page).text
-    for words in ("93 GB of 100 GB (93 %)", "follows the order s3fifo", "Champion of default"):
-        assert words in text
-    assert "heartbeat" not in text and "Reload" not in text and "max-width: 70rem" in page
-    assert all(
-        link.startswith("#") or link == "data:," for link in re.findall('(?:href|src)="([^"]*)"', page)
-    )
-    assert "<script" not in page and "<img" not in page
-
-
 def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings: Settings) -> None:
     figures(NOW_S, alarms={"steward-clock": "ahead", BAD_WORDS: "x"}).write(settings.steward.figures("xc1"))
     serve = settings.serve.model_copy(update={"docs": "https://docs.example.org/cachecast/"})

@@ -129,11 +129,6 @@ def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tab
     assert sites(snapshot, "cms:/U/E/AOD") is None
 
 
-def test_a_cache_that_was_found_empty_has_an_inventory(tables: Tables, tmp_path: Path) -> None:
-    put(tables, CONTENTS, [], AS_OF, "e2")
-    assert run(tables, tmp_path / "p.db").no_inventory == []
-
-
 def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
     def placed() -> set[str]:
         return {item["did"] for item in acting(tables, "f1")}

@@ -236,9 +236,8 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
     assert [row[0] for row in rows] == ["remote", NOWHERE, "hit"]
 
 
-def test_rare_kinds_of_work_are_one(tmp_path: Path) -> None:
+def test_rare_kinds_of_work_are_one(tables: Tables, tmp_path: Path) -> None:
     many: list[dict[str, Any]] = [{"job": str(k), "kind": f"k{k}", "wall_s": 1000.0 - k} for k in range(30)]
-    tables = Tables(str(tmp_path / "tables"))
     places(tmp_path, [*many, {"job": "none", "kind": None}], [])
     with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
         counts = dict(database.sql("SELECT kind, count(*) FROM jobs GROUP BY kind").fetchall())

@@ -43,15 +43,6 @@ def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
     assert set(accesses["activity"]) == {"analysis", "production"}
 
 
-@pytest.mark.parametrize("raw", [False, True])
-def test_the_same_arguments_give_the_same_bytes(tmp_path: Path, raw: bool) -> None:
-    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        config = workload.load("demo", start_s=START, seed=seed, days=1)
-        workload.write(config, out=tmp_path / folder, raw=raw)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert contents(tmp_path / "a") != contents(tmp_path / "c")
-
-
 def test_a_trace_is_two_parquet_files(tmp_path: Path) -> None:
     written = workload.write(workload.load("mwt2", seed=1, scale=0.01), out=tmp_path / "t")
     assert sorted(contents(tmp_path / "t")) == ["accesses.parquet", "files.parquet"]

@@ -12,8 +12,6 @@ import pytest
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
-from jobs.cli.options import AskedReads
-from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate import worth
 from models.evaluation.metrics import mean_interval
 from replay.policies import run_policy
@@ -141,19 +139,3 @@ def test_too_few_days_are_no_verdict(trace: Path) -> None:
 def test_a_steward_that_fetches_more_is_no_disk(trace: Path) -> None:
     more = [worth.as_more_disk(interval(mean, -9, 2), lambda _: 0.0) for mean in (5, -5)]
     assert [sentence.partition(" ")[0] for sentence in more] == ["More", "LRU"] and "0 B" not in more[1]
-
-
-def test_progress_only_grows_and_learning_is_most_of_it(trace: Path) -> None:
-    file = AskedReads(trace=trace)
-    steps: list[tuple[int, int, str]] = []
-    worth.run(
-        Settings.load(None),
-        file.accesses(),
-        worth.SiteFacts(),
-        capacity_bytes=CAPACITY,
-        more=2,
-        on_progress=lambda *step: steps.append(step),
-    )
-    done, totals, _ = zip(*steps, strict=True)
-    assert list(done) == sorted(done) and set(totals) == {done[-1]} == {20}
-    assert len({at for at, _, what in steps if what.startswith("learning")}) > 3

@@ -99,8 +99,7 @@ def test_names_are_checked(name: str) -> None:
         files.named(["/store/good.root", name])
 
 
-def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_first(tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def test_recorded_files_are_of_this_cache_and_those_not_read_for_longest_come_first(tables: Tables) -> None:
     cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1094", capacity=10**12)
     with pytest.raises(InputError, match="name some by --file"):
         files.recorded(tables, cache, at_s=2**31)
