@@ -128,15 +128,20 @@ class PlanLimits:
     evicts: bool = True
 
     def pin(self, state: CacheState) -> Limit:
-        """Most bytes to pin: what fits under the low watermark beside a cycle's arrivals and open files."""
+        """Most bytes to pin: what fits under the low watermark beside a cycle's arrivals.
+
+        Files may be open for hours, and large ones then hold much of a cache. A purge passes them over, and
+        where nothing older is left, it takes the pins of the lowest rank. A steward takes no pin, so beside
+        it there is room for open files too.
+        """
         low = int(state.low_watermark * state.capacity_bytes)
-        arrivals = max(0, state.peak_inflow_bytes) + int(state.bytes_on_disk[state.is_open].sum())
+        open_bytes = 0 if self.evicts else int(state.bytes_on_disk[state.is_open].sum())
+        arrivals = max(0, state.peak_inflow_bytes) + open_bytes
+        what = "a cycle's arrivals" if self.evicts else "a cycle's arrivals and open files"
         most = most_pinned_bytes(state.capacity_bytes, state.low_watermark)
         return least(
             Limit(most, "a fifth of the capacity stays free of pins"),
-            Limit(
-                max(0, low - arrivals), "room under the low watermark for a cycle's arrivals and open files"
-            ),
+            Limit(max(0, low - arrivals), f"room under the low watermark for {what}"),
         )
 
     def prefetch(self, state: CacheState) -> Limit:

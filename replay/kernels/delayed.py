@@ -47,8 +47,9 @@ class Delays(NamedTuple):
 
     `seen_s`: until a read and the file that it brought are known; `look_s`: between two looks at the disk, 0:
     at each read that needs room; `headroom`: share of the capacity that is kept free at a look; `effect_s`:
-    until an eviction has taken effect; `open_s`: that a file is open from a read on. Open files stay.
-    `fetch_s`: until a file that a plan prefetches has come.
+    until an eviction has taken effect; `open_s`: that a file is open from a read on, if the trace does not
+    say when it is closed; 0: at once. Open files stay. `fetch_s`: until a file that a plan prefetches has
+    come.
     """
 
     seen_s: int = 0
@@ -62,6 +63,8 @@ class Delays(NamedTuple):
 class Reads(NamedTuple):
     """Reads in time order, [n] each: of the first `needed` bytes of a file; what queues say.
 
+    The file is open until `close_s`.
+
     Filled in: `had`, bytes on disk before, ABSENT: none; `fetched`, -1: it went past the cache; `refetched`,
     as much of it as a plan had evicted.
     """
@@ -69,6 +72,7 @@ class Reads(NamedTuple):
     time_s: IntArray
     item: Ids
     reader: IntArray
+    close_s: IntArray
     needed: IntArray
     queued: QueuedReads
     n_told: IntArray
@@ -221,10 +225,9 @@ def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     if cache.away[file]:
         cache.away[file] = False
         reads.refetched[i] = needed if fetched < 0 else fetched
-    cache.last_use_s[file] = now_s + delays.open_s
+    cache.last_use_s[file] = max(cache.last_use_s[file], reads.close_s[i])
     heuristics.note_read(cache.own, file, had != ABSENT)
-    if delays.open_s:
-        cache.open_until_s[file] = now_s + delays.open_s
+    cache.open_until_s[file] = max(cache.open_until_s[file], reads.close_s[i])
     if delays.seen_s:
         enter(cache.agenda, now_s + delays.seen_s, what(SEEN, i))
     else:
@@ -234,15 +237,15 @@ def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
 @inner
 def _see(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     """A read becomes known to the steward, and whether its file is on disk."""
-    file, at_s, open_s = reads.item[i], reads.time_s[i], cache.delays.open_s
+    file, at_s, close_s = reads.item[i], reads.time_s[i], reads.close_s[i]
     was_held = order_of.bytes_on_disk(file, *order) >= 0
     access = Read(file, reads.reader[i], 1.0, float(at_s), float(at_s))
     order_of.read(Event(access, was_held), cache.learnt, *order)
     if cache.held[file] != ABSENT:
         order_of.store(file, cache.held[file], *order)
-    if open_s:
+    if close_s > at_s:
         _open(cache, file)
-        enter(cache.agenda, at_s + open_s, what(CLOSED, file))
+        enter(cache.agenda, close_s, what(CLOSED, file))
     _look_later(cache, at_s)
 
 

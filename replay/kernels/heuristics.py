@@ -177,27 +177,29 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
 def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
     """Files without enough hits from the front of the queue that has more than its share.
 
-    Files that must stay move to the end of the main queue.
+    Files that must stay are passed over, and keep their places.
     """
     queues, hits, limits, sums = order.queues, order.hits, order.limits, order.queues.sums
     limits[HAS_EVICTED] = 1
-    turns, n_spared, n = TURNS * (sums[SMALL, COUNT] + sums[MAIN, COUNT]), 0, 0
-    while n_bytes > 0 and turns > 0 and sums[SMALL, COUNT] + sums[MAIN, COUNT] > 0:
+    turns, n = TURNS * (sums[SMALL, COUNT] + sums[MAIN, COUNT]), 0
+    next_small, next_main = links.oldest(queues, SMALL), links.oldest(queues, MAIN)
+    while n_bytes > 0 and turns > 0 and max(next_small, next_main) >= 0:
         turns -= 1
-        is_full = sums[MAIN, USED] > limits[MAIN_BYTES] and n_spared < sums[MAIN, COUNT]
-        is_main = is_full or sums[SMALL, COUNT] == 0
-        file = links.oldest(queues, MAIN if is_main else SMALL)
+        is_full = sums[MAIN, USED] > limits[MAIN_BYTES] and next_main >= 0
+        is_main = is_full or next_small < 0
+        file = next_main if is_main else next_small
+        if is_main:
+            next_main = links.newer(queues, file)
+        else:
+            next_small = links.newer(queues, file)
+        if spare.size and spare[file]:
+            continue
         size = queues.n_bytes[file]
         links.leave(queues, file)
-        if spare.size and spare[file]:
+        if hits[file] >= (1 if is_main else HITS_TO_MOVE):
+            hits[file] = hits[file] - 1 if is_main else 0
             links.append(queues, MAIN, file, size)
-            n_spared += 1
-        elif is_main and hits[file] > 0:
-            hits[file] -= 1
-            links.append(queues, MAIN, file, size)
-        elif hits[file] >= HITS_TO_MOVE:
-            hits[file] = 0
-            links.append(queues, MAIN, file, size)
+            next_main = file if next_main < 0 else next_main
         else:
             victim[n] = file if is_main else ~file
             n += 1

@@ -75,7 +75,10 @@ class DelayedCache:
         trace, context, sums = self._trace, self._context, self._cache.sums
         n = trace.n_accesses
         answers = (np.zeros(k, np.int64) for k in (1, n, n, n))
-        reads = Reads(trace.time_s, trace.item, context.reader, needed, queued, *answers)
+        open_s, close_s = self._cache.delays.open_s, trace.close_s
+        if close_s is None or not open_s:
+            close_s = trace.time_s + open_s
+        reads = Reads(trace.time_s, trace.item, context.reader, close_s, needed, queued, *answers)
         reads.refetched[:] = ABSENT
         while (why := kernel.serve(self._cache, self._order, reads, self._learnt.begins_s)) != DONE:
             asked = int(sums[kernel.ASKED])

@@ -101,8 +101,10 @@ def test_a_plan_is_never_over_its_limits(world: World) -> None:
     plan, size = world.plan(), sizes_of(world)
     low = 0.9 * state.capacity_bytes
     pinned = sum(size[i] for i in plan.of(Action.PIN).tolist())
+    assert pinned <= max(0, low - max(0.2 * state.capacity_bytes - 1, state.peak_inflow_bytes))
+    beside = dataclasses.replace(limits, evicts=False).pin(state).n_bytes
     open_bytes = int(state.bytes_on_disk[state.is_open].sum())
-    assert pinned <= max(0, low - max(0.2 * state.capacity_bytes - 1, state.peak_inflow_bytes + open_bytes))
+    assert beside <= max(0, low - max(0.2 * state.capacity_bytes - 1, state.peak_inflow_bytes + open_bytes))
     fetched = plan.of(Action.PREFETCH).tolist()
     brought = sum(size[i] for i in fetched)
     assert brought == plan.cost_bytes.sum() <= limits.prefetch_share * state.inflow_bytes

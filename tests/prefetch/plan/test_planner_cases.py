@@ -65,6 +65,14 @@ def test_the_likeliest_are_pinned_and_reasons_say_so() -> None:
     assert plan.bound_by[Action.PIN] == "a fifth of the capacity stays free of pins"
 
 
+def test_open_files_take_room_from_pins_beside_a_steward_only() -> None:
+    """Of 100 bytes, 74 are below the watermark, 25 arrive in a cycle, and a file of 30 is open."""
+    state = cache(is_open=np.array([True, False, False]), peak_inflow_bytes=25)
+    beside = dataclasses.replace(LIMITS, evicts=False).pin(state)
+    assert [LIMITS.pin(state).n_bytes, beside.n_bytes] == [49, 19]
+    assert beside.what == "room under the low watermark for a cycle's arrivals and open files"
+
+
 def test_every_file_can_be_explained() -> None:
     files = plain_files(7, treatment=np.array([0, 0, 0, 0, 0, 1, 3]))
     judged = ValuePlanner(lambda _: FEW, LIMITS, files, DAY_S).judge(cache(bytes_on_disk=UNEVEN))

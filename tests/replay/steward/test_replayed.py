@@ -52,6 +52,10 @@ def queued(seed: int) -> tuple[Trace, AccessContext]:
     """The accesses of `world`, and a queue that names some of the files."""
     trace, context = world(seed)
     draw, n_told = np.random.default_rng(seed), 400
+    if seed % 2:
+        trace = dataclasses.replace(
+            trace, close_s=trace.time_s + draw.choice([0, 700, 90_000], trace.n_accesses)
+        )
     told_s = np.sort(draw.choice(trace.time_s, n_told)).astype(np.float64)
     due_s = np.where(draw.random(n_told) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, 9 * HOUR_S, n_told))
     file = draw.integers(0, trace.n_items, n_told).astype(np.int32)
@@ -284,7 +288,8 @@ def small(seed: int) -> tuple[Trace, AccessContext]:
     draw = np.random.default_rng(seed)
     n, m, k = 1 if seed % 10 == 9 else 300, 25, 60
     times = 5000 + np.cumsum(draw.choice([0, 0, 60, 100, 900], n))
-    trace = Trace(times, draw.integers(0, m, n).astype(np.int32), draw.integers(0, 60, m))
+    closes = times + draw.choice([0, 30, 500, 20_000], n) if seed % 2 else None
+    trace = Trace(times, draw.integers(0, m, n).astype(np.int32), draw.integers(0, 60, m), close_s=closes)
     told_s = np.sort(draw.integers(times[0] - 50, times[-1] + 50, k)).astype(np.float64)
     due_s = np.where(draw.random(k) < 0.3, np.nan, told_s + draw.integers(-HOUR_S, HOUR_S, k))
     entries = QueuedReads(told_s, draw.integers(0, m, k).astype(np.int32), due_s)

@@ -30,6 +30,16 @@ def steward_of(name: str, *, n_files: int = 10, size: int = 10, capacity: int = 
     return steward
 
 
+def test_s3fifo_passes_over_an_open_file_which_keeps_its_place() -> None:
+    """File 0 fills the small queue. A file that was open is no better for it: it goes first once closed."""
+    steward = steward_of("s3fifo")
+    assert steward.victims(10, 100.0) == [0]
+    steward.opened(0)
+    assert steward.victims(10, 100.0) == [1]
+    steward.closed(0)
+    assert steward.victims(20, 100.0) == [0, 1]
+
+
 @pytest.mark.parametrize("name", ORDERS)
 def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
     """Two learned orders begin within it; some files were on disk before, some uses count as no read."""

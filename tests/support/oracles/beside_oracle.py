@@ -50,7 +50,7 @@ class Beside:
         while self.queued and self.queued[0][0] <= now:
             self.steward.expect(*self.queued.pop(0)[1:])
 
-    def read(self, file: int, reader: int, needed: int, now: int) -> int:
+    def read(self, file: int, reader: int, needed: int, now: int, close: int) -> int:
         """What was on disk; -1: it was not there."""
         self.until(now)
         had = self.disk.get(file, -1)
@@ -59,10 +59,10 @@ class Beside:
         self.end(file, now, True)
         if file in self.disk:
             self.disk[file] = self.disk.pop(file)
-        self.last_use[file] = now + self.delays.open_s
+        self.last_use[file] = max(self.last_use.get(file, now), close)
         if self.delays.open_s:
-            self.open_until[file] = now + self.delays.open_s
-        self.later(now, self.delays.seen_s, lambda _: self.see(file, reader, now))
+            self.open_until[file] = max(self.open_until.get(file, now), close)
+        self.later(now, self.delays.seen_s, lambda _: self.see(file, reader, now, close))
         return had
 
     def fetch(self, file: int, needed: int, now: int) -> None:
@@ -81,13 +81,13 @@ class Beside:
             self.inflow += n_bytes
             self.peak = max(self.peak, sum(self.disk.values()))
 
-    def see(self, file: int, reader: int, at: int) -> None:
+    def see(self, file: int, reader: int, at: int, close: int) -> None:
         self.steward.read(file, reader, at)
         if file in self.disk:
             self.steward.stored(file, self.disk[file], at)
         if self.delays.open_s:
             self.steward.opened(file)
-            self.later(at, self.delays.open_s, lambda _: self.steward.closed(file))
+            self.later(at, close - at, lambda _: self.steward.closed(file))
         self.look_later(at)
 
     def look_later(self, at: int) -> None:
@@ -191,7 +191,12 @@ def beside(
 
 def held_before(cache: Beside, trace: Trace, context: AccessContext, needed: Sequence[int]) -> Iterator[int]:
     """What is on disk of the file of each access, which reads `needed` bytes of it; -1: it is not there."""
-    reads = zip(trace.item.tolist(), context.reader.tolist(), needed, trace.time_s.tolist(), strict=False)
+    close_s = trace.time_s + cache.delays.open_s
+    if trace.close_s is not None and cache.delays.open_s:
+        close_s = trace.close_s
+    columns = (trace.item, context.reader, trace.time_s, close_s)
+    item, reader, time_s, closes = (column.tolist() for column in columns)
+    reads = zip(item, reader, needed, time_s, closes, strict=False)
     return (cache.read(*read) for read in reads)
 
 
