@@ -31,9 +31,9 @@ BELIEVED = 3.0
 
 ScoresAt = Callable[[int], Scores]
 """The latest predictions at a time, or StaleInputError."""
-_looks = WeakKeyDictionary[ScoresAt, dict[tuple[int, int, int], tuple[int, FloatArray] | None]]()
-"""What `_look` has seen, by time, horizon and number of files: later plans, and those of other caches, look
-back at the same predictions.
+_looks = WeakKeyDictionary[ScoresAt, dict[tuple[int, int, int], tuple[int, FloatArray | None]]]()
+"""By time, horizon and number of files, the time before and what `_came_of` says: later plans, and
+those of other caches, look back at the same predictions.
 """
 
 
@@ -44,20 +44,24 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> F
     What a queue names keeps its chance, and teaches nothing. No chance is raised.
     """
     length_s, at_s, sums = scores.horizons_s[horizon], scores.as_of_s, np.zeros((4, EDGES.size + 1))
+    later: Scores | None = scores
     known = _looks.setdefault(scores_at, {})
     for _ in range(LOOKS):
-        key = at_s, length_s, n_files
+        key, earlier = (at_s, length_s, n_files), None
         try:
             if key not in known:
-                known[key] = _look(scores_at, scores if at_s == scores.as_of_s else scores_at(at_s), *key[1:])
+                later = later or scores_at(at_s)
+                earlier = scores_at(later.as_of_s - length_s)
+                known[key] = later.as_of_s - length_s, _came_of(earlier, later, length_s, n_files)
         except StaleInputError:
             break
         except ServiceError as error:  # a plan needs today's predictions only
             _log.warning("no chance is corrected by what came of predictions before: %s", error)
             break
-        if (look := known[key]) is None:
+        at_s, counts = known[key]
+        if counts is None:
             break
-        at_s, sums = look[0], sums + look[1]
+        later, sums = earlier, sums + counts
     stated, expected, read, n = sums[:, sums[0] > 0]
     chances = scores.within(horizon)
     if not n.size:
@@ -66,19 +70,12 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> F
     return np.where(scores.queued > 0, chances, chances * np.interp(chances, stated / n, share))
 
 
-def _look(scores_at: ScoresAt, later: Scores, length_s: int, n_files: int) -> tuple[int, FloatArray] | None:
-    """When a horizon before `later` is, and what came of the predictions then; None: there are none."""
-    at_s = later.as_of_s - length_s
-    earlier = scores_at(at_s)
+def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray | None:
+    """By class of the chances in `earlier`, float64[4, k]: their sum, and the expected reads, the reads and
+    the files until `later`; None: they cannot be compared.
+    """
     if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
         return None
-    return at_s, _came_of(earlier, later, length_s, n_files)
-
-
-def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray:
-    """By class of the chances in `earlier`, float64[4, k]: their sum, and the expected reads, the reads and
-    the files until `later`.
-    """
     entry = places(later, n_files)[earlier.item]
     was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
     chance = earlier.within(earlier.horizons_s.index(length_s))

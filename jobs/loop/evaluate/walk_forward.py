@@ -280,9 +280,8 @@ class ScoreStore:
         mine: list[_Standing] = getattr(self._of_thread, "standing", [])
         mine = [standing for standing in mine if standing.name == name]
         earlier = [standing for standing in mine if first_s <= standing.as_of_s <= as_of_s]
-        standing = max(earlier, key=lambda standing: standing.as_of_s, default=None)
-        if standing is None:
-            standing = _Standing(name, first_s - 1, horizons_s, len(self.dids))
+        newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
+        standing = newest or _Standing(name, first_s - 1, horizons_s, len(self.dids))
         step_s = self.spec.cycle_s
         grid = range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s)
         for some in pages((at for at in grid if (name, at) in self.horizons_s), TAKEN_AT_ONCE):
