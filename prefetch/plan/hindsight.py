@@ -47,7 +47,8 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> F
     later: Scores | None = scores
     known = _looks.setdefault(scores_at, {})
     for _ in range(LOOKS):
-        key, earlier = (at_s, length_s, n_files), None
+        earlier: Scores | None = None
+        key = at_s, length_s, n_files
         try:
             if key not in known:
                 later = later or scores_at(at_s)
@@ -58,10 +59,10 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> F
         except ServiceError as error:  # a plan needs today's predictions only
             _log.warning("no chance is corrected by what came of predictions before: %s", error)
             break
-        at_s, counts = known[key]
+        (at_s, counts), later = known[key], earlier
         if counts is None:
             break
-        later, sums = earlier, sums + counts
+        sums += counts
     stated, expected, read, n = sums[:, sums[0] > 0]
     chances = scores.within(horizon)
     if not n.size:

@@ -277,9 +277,8 @@ class ScoreStore:
         if horizons_s is None:
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
         first_s = max(at for at in self.whole if at <= as_of_s)
-        mine: list[_Standing] = getattr(self._of_thread, "standing", [])
-        mine = [standing for standing in mine if standing.name == name]
-        earlier = [standing for standing in mine if first_s <= standing.as_of_s <= as_of_s]
+        mine: list[_Standing] = [of for of in getattr(self._of_thread, "standing", ()) if of.name == name]
+        earlier = (standing for standing in mine if first_s <= standing.as_of_s <= as_of_s)
         newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
         standing = newest or _Standing(name, first_s - 1, horizons_s, len(self.dids))
         step_s = self.spec.cycle_s
