@@ -281,12 +281,11 @@ class ScoreStore:
         earlier = (standing for standing in mine if first_s <= standing.as_of_s <= as_of_s)
         newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
         standing = newest or _Standing(name, first_s - 1, horizons_s, len(self.dids))
-        step_s = self.spec.cycle_s
+        step_s, n_columns = self.spec.cycle_s, 1 + len(horizons_s)
         grid = range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s)
         for some in pages((at for at in grid if (name, at) in self.horizons_s), TAKEN_AT_ONCE):
             rows = [np.fromfile(self._path(ROWS, at), np.int64).reshape(4, -1) for at in some]
-            scored = [np.fromfile(self._path(name, at), np.float32) for at in some]
-            scored = [of.reshape(1 + len(horizons_s), -1) for of in scored]
+            scored = [np.fromfile(self._path(name, at), np.float32).reshape(n_columns, -1) for at in some]
             standing.take(some[-1], np.concatenate(rows, axis=1), np.concatenate(scored, axis=1))
         # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
         # each goes on in its own.
