@@ -9,6 +9,7 @@ of each file.
 import functools
 import logging
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,26 +29,40 @@ BELIEVED = 3.0
 """So many of the reads that are expected in each of these classes count as seen."""
 
 
+ScoresAt = Callable[[int], Scores]
+"""The latest predictions at a time, or StaleInputError."""
+_looks = WeakKeyDictionary[ScoresAt, dict[tuple[int, int, int], tuple[int, FloatArray | None]]]()
+"""By time, horizon and number of files, the time before and what `_came_of` says: later plans, and
+those of other caches, look back at the same predictions.
+"""
+
+
 @functools.lru_cache(maxsize=KEPT)
-def proved(scores_at: Callable[[int], Scores], scores: Scores, horizon: int, n_files: int) -> FloatArray:
+def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> FloatArray:
     """The chances of `scores` within a horizon (an index), less where they promised too much before.
 
-    `scores_at`: the latest predictions at a time, or StaleInputError. What a queue names keeps its chance,
-    and teaches nothing. No chance is raised.
+    What a queue names keeps its chance, and teaches nothing. No chance is raised.
     """
-    length_s, later, sums = scores.horizons_s[horizon], scores, np.zeros((4, EDGES.size + 1))
+    length_s, at_s, sums = scores.horizons_s[horizon], scores.as_of_s, np.zeros((4, EDGES.size + 1))
+    later: Scores | None = scores
+    known = _looks.setdefault(scores_at, {})
     for _ in range(LOOKS):
+        earlier: Scores | None = None
+        key = at_s, length_s, n_files
         try:
-            earlier = scores_at(later.as_of_s - length_s)
+            if key not in known:
+                later = later or scores_at(at_s)
+                earlier = scores_at(later.as_of_s - length_s)
+                known[key] = later.as_of_s - length_s, _came_of(earlier, later, length_s, n_files)
         except StaleInputError:
             break
         except ServiceError as error:  # a plan needs today's predictions only
             _log.warning("no chance is corrected by what came of predictions before: %s", error)
             break
-        if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
+        (at_s, counts), later = known[key], earlier
+        if counts is None:
             break
-        sums += _came_of(earlier, later, length_s, n_files)
-        later = earlier
+        sums += counts
     stated, expected, read, n = sums[:, sums[0] > 0]
     chances = scores.within(horizon)
     if not n.size:
@@ -56,10 +71,12 @@ def proved(scores_at: Callable[[int], Scores], scores: Scores, horizon: int, n_f
     return np.where(scores.queued > 0, chances, chances * np.interp(chances, stated / n, share))
 
 
-def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray:
+def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray | None:
     """By class of the chances in `earlier`, float64[4, k]: their sum, and the expected reads, the reads and
-    the files until `later`.
+    the files until `later`; None: they cannot be compared.
     """
+    if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
+        return None
     entry = places(later, n_files)[earlier.item]
     was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
     chance = earlier.within(earlier.horizons_s.index(length_s))

@@ -7,12 +7,12 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
+from features.common.arrays import BoolArray, FloatArray, Ids, IntArray, pages
 from prefetch.steward.clock import uptime_s
 from prefetch.target import CacheTarget, Held
 from replay.access_context import MOST_KINDS
@@ -20,16 +20,18 @@ from replay.config import matching
 from replay.steward.steward import Steward
 
 _FEWEST: Final = 1024
+_MANY: Final = 2**21
+"""Room for a million names, in 8 MB: whenever there is too little, all are hashed anew."""
 _FREE: Final = -1
 
 
 class Names:
     """Different names, each with its number, from 0 in the order of `add`: about 20 bytes and its UTF-8."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_slots: int = _FEWEST) -> None:
         self._text, self._ends = bytearray(), array("q", [0])
-        # A hash table with linear probing, at most half full.
-        self._slots = array("i", [_FREE]) * _FEWEST
+        # A hash table with linear probing, at most half full; its size is a power of 2.
+        self._slots = array("i", [_FREE]) * n_slots
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -150,13 +152,9 @@ def _nothing_collected() -> Iterator[None]:
 def listed(target: CacheTarget, *, now_s: float) -> Listing:
     """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
     began_s = uptime_s()
-    names, files = Names(), iter(target.inventory())
-    columns = [bytearray() for _ in Records._fields]
-    while some := list(islice(files, FILES_AT_ONCE)):
-        for column, values in zip(columns, Records.of(some, lambda held: names.add(held.name)), strict=True):
-            column.extend(values.tobytes())
-    file, size_bytes, n_bytes = (np.frombuffer(column, np.int64) for column in columns[:3])
-    records = Records(file, size_bytes, n_bytes, np.frombuffer(columns[3], np.float64))
+    names = Names(_MANY)
+    some = pages(target.inventory(), FILES_AT_ONCE)
+    records = Records.joined([Records.of(held, lambda file: names.add(file.name)) for held in some])
     if records.file.size > len(names):  # a folder listed a name twice: what was read last counts
         last = np.zeros(len(names), np.int64)
         last[records.file] = np.arange(records.file.size)
@@ -252,20 +250,19 @@ class Book:
         return file
 
     def _add(self, first: int, size_bytes: IntArray) -> None:
-        datasets, kinds = np.empty_like(size_bytes), np.empty_like(size_bytes)
+        datasets, kinds, numbers = np.empty_like(size_bytes), np.empty_like(size_bytes), self._datasets
         for begin in range(0, size_bytes.size, _NAMES_AT_ONCE):
             some = slice(begin, min(size_bytes.size, begin + _NAMES_AT_ONCE))
             names = [self._names[first + at] for at in range(some.start, some.stop)]
             titles = self._catalogue.of(names)
-            datasets[some] = [self._dataset(name, title) for name, title in zip(names, titles, strict=True)]
+            datasets[some] = [
+                # A dataset's name is no path, so that no folder is taken for one.
+                numbers.setdefault(name[: name.rfind("/") + 1] if title is None else title, len(numbers))
+                for name, title in zip(names, titles, strict=True)
+            ]
             kinds[some] = [self._kind(name) for name in names]
             self.tests |= {at: None for at, name in enumerate(names, first + begin) if self._is_test(name)}
         self.steward.add(datasets, kinds, size_bytes)
-
-    def _dataset(self, name: str, title: str | None) -> int:
-        # A dataset's name is no path, so that no folder is taken for one.
-        key = f"{name.rpartition('/')[0]}/" if title is None else title
-        return self._datasets.setdefault(key, len(self._datasets))
 
     def _kind(self, name: str) -> int:
         _, dot, ending = name.rpartition(".")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
+from features.common.arrays import pages
 from prefetch.steward.book import FILES_AT_ONCE, Book, Listing, Records, newest_use_s
 from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import Report
@@ -33,7 +34,7 @@ class Rescan:
     def __init__(self, target: CacheTarget, book: Book, follower: Follower, *, now_s: float) -> None:
         self._target, self._book, self._follower = target, book, follower
         self._began_s = now_s
-        self._files = iter(target.inventory(some_held(book)))
+        self._files = pages(target.inventory(some_held(book)), FILES_AT_ONCE)
         self._seen = np.zeros(len(book), np.bool_)
         self._unreported: list[Records] = []
         self._uses_s = array("d")
@@ -48,8 +49,7 @@ class Rescan:
 
         Raises InputError and TargetUnavailable as `CacheTarget.inventory` does; then nothing counts as gone.
         """
-        some = list(islice(self._files, FILES_AT_ONCE))
-        if some:
+        if some := next(self._files, None):
             self._take(some)
             return None
         # Uses that nobody reported count in their order.

@@ -6,7 +6,7 @@ policy decides at each access.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -290,8 +290,10 @@ def replayed(
     site, region = Tables.of(settings), settings.region.name
     production = model_weight(site, plan, region=region, version=champion)
 
+    reader = lru_cache(store.reader)  # one for all caches that plan as often, which share what it looked up
+
     def planner(scorer: str, cache: Cache) -> ValuePlanner:
-        scores_at = store.reader(scorer, every_s=cache.predicted_every_s)
+        scores_at = reader(scorer, every_s=cache.predicted_every_s)
         unweighted = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
         # A champion may have seen the days of trial: it plans with the weight of its own evaluation.
         if scorer == CHAMPION_PLAN or plan.model_weight != "auto":

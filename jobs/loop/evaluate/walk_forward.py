@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import Float32Array, IntArray
+from features.common.arrays import Float32Array, IntArray, pages
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
@@ -33,7 +33,6 @@ from models.learning.learners import Learner, LightGBM
 from models.parallel import run_bounded
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
 from models.training.training import fit_in_memory
-from prefetch.plan.hindsight import LOOKS
 from prefetch.plan.scores import NEVER_S, UNKNOWN, Scores
 from prefetch.plan.value import best_rate
 
@@ -179,6 +178,8 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 
 ROWS = "rows"
+TAKEN_AT_ONCE, LATEST = 24, 8
+"""Decision times whose scores are read at once, and earlier ones that a thread goes on from: in memory."""
 
 
 class _Standing:
@@ -194,9 +195,9 @@ class _Standing:
         self._rate = np.zeros(n_files)
 
     def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
-        """Take what was scored at `as_of_s`, and leave out the files that are no candidates any more.
+        """Take what was scored until `as_of_s`, and leave out the files that are no candidates any more.
 
-        `scored`: the chances of each horizon, rising, and then the rates.
+        `scored`: the chances of each horizon, rising, and then the rates. A file's last column counts.
         """
         self.as_of_s = as_of_s
         item, size_bytes, last_read_s, until_s = rows
@@ -258,12 +259,12 @@ class ScoreStore:
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
         ends_s = pc.subtract(as_of_s + self.spec.active_dataset_s, of_dataset_s).fill_null(NEVER_S).to_numpy()
         until_s = np.maximum(last_read_s + self.spec.candidate_s, ends_s)
-        np.save(self._path(ROWS, as_of_s), np.array([ids, size, last_read_s, until_s]))
+        np.array([ids, size, last_read_s, until_s]).tofile(self._path(ROWS, as_of_s))
         for name, probability in _probabilities(rows, models).items():
             horizons_s = tuple(model.horizon_s for model, _ in models[name].fitted)
             raised = np.maximum.accumulate(probability, axis=0)
             rate = best_rate(raised, horizons_s).astype(np.float32)
-            np.save(self._path(name, as_of_s), np.vstack([raised, rate]))
+            np.vstack([raised, rate]).tofile(self._path(name, as_of_s))
             self.horizons_s[name, as_of_s] = horizons_s
 
     def at(self, name: str, as_of_s: int) -> Scores:
@@ -276,26 +277,28 @@ class ScoreStore:
         if horizons_s is None:
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
         first_s = max(at for at in self.whole if at <= as_of_s)
-        mine: list[_Standing] = getattr(self._of_thread, "standing", [])
-        mine = [standing for standing in mine if standing.name == name]
-        earlier = [standing for standing in mine if first_s <= standing.as_of_s <= as_of_s]
-        standing = max(earlier, key=lambda standing: standing.as_of_s, default=None)
-        if standing is None:
-            standing = _Standing(name, first_s - 1, horizons_s, len(self.dids))
-        since_s = standing.as_of_s + 1
-        for at in sorted(at for of, at in self.horizons_s if of == name and since_s <= at <= as_of_s):
-            standing.take(at, *(np.load(self._path(part, at)) for part in (ROWS, name)))
-        # A plan also looks at what was predicted one horizon ago, two, and so on: each goes on in its own.
+        mine: list[_Standing] = [of for of in getattr(self._of_thread, "standing", ()) if of.name == name]
+        earlier = (standing for standing in mine if first_s <= standing.as_of_s <= as_of_s)
+        newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
+        standing = newest or _Standing(name, first_s - 1, horizons_s, len(self.dids))
+        step_s, n_columns = self.spec.cycle_s, 1 + len(horizons_s)
+        grid = range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s)
+        for some in pages((at for at in grid if (name, at) in self.horizons_s), TAKEN_AT_ONCE):
+            rows = [np.fromfile(self._path(ROWS, at), np.int64).reshape(4, -1) for at in some]
+            scored = [np.fromfile(self._path(name, at), np.float32).reshape(n_columns, -1) for at in some]
+            standing.take(some[-1], np.concatenate(rows, axis=1), np.concatenate(scored, axis=1))
+        # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
+        # each goes on in its own.
         others = [other for other in mine if other is not standing]
-        self._of_thread.standing = [*others[-LOOKS:], standing]
+        self._of_thread.standing = [*others[-LATEST:], standing]
         return standing.scores
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
         """A reader of the latest scores by one scorer, made every `every_s`."""
         return lambda as_of_s: self.at(name, as_of_s - as_of_s % every_s)
 
-    def _path(self, name: str, as_of_s: int) -> Path:
-        return self.folder / f"{name}-{as_of_s}.npy"
+    def _path(self, part: str, as_of_s: int) -> str:
+        return f"{self.folder}/{part}-{as_of_s}"
 
 
 def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[str, Float32Array]:

@@ -158,3 +158,18 @@ def _some(scores: Scores, at: list[int]) -> Scores:
         scores.probability[:, at],
         scores.last_read_s[at],
     )
+
+
+def test_a_later_plan_looks_back_only_at_what_is_new() -> None:
+    made, asked = past(0.3), list[int]()
+
+    def scores_at(at_s: int) -> Scores:
+        asked.append(at_s)
+        if at_s not in made:
+            raise StaleInputError("no predictions")
+        return made[at_s]
+
+    proved(scores_at, made[NOW_S - H], 0, N)
+    asked.clear()
+    assert (proved(scores_at, made[NOW_S], 0, N) == within(made)).all()
+    assert asked == [NOW_S - H]
