@@ -57,8 +57,7 @@ def scan(
 
 def collect(
     out: Annotated[
-        Path,
-        typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill),
+        Path, typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill)
     ],
     port: Annotated[int | None, typer.Option(help="UDP port to listen on; 0 takes any free one")] = None,
     host: Annotated[

@@ -154,9 +154,7 @@ def unlock(settings: Settings) -> None:
     console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 
-def package(
-    out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)],
-) -> None:
+def package(out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)]) -> None:
     """Write the program as a zip for spark-submit --py-files.
 
     See docs/hdfs.md.
@@ -258,9 +256,7 @@ def sync(
     console.show(answer)
 
 
-def files(
-    out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")],
-) -> None:
+def files(out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")]) -> None:
     """Write what the documentation names as conf/deploy.
 
     Units, the Helm chart, Prometheus's rules, Grafana's dashboard, HTCondor's hooks.

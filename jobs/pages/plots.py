@@ -46,10 +46,8 @@ _Amounts: TypeAlias = IntArray | FloatArray
 
 def rank(policy: str) -> tuple[int, str]:
     """The sort key of a policy in legends and tables: LRU first, the bound last."""
-    if policy in POLICIES:
-        at = POLICIES.index(policy)
-        return (at if at < 2 else at + 1), policy
-    return 2, policy
+    order = (*POLICIES[:2], None, *POLICIES[2:])  # others come between
+    return order.index(policy if policy in POLICIES else None), policy
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity_bytes") -> Plot:
@@ -287,18 +285,17 @@ def calibration(bins: Sequence[Row]) -> Plot:
         horizons = sorted({r["horizon_s"] for r in bins})
         for (marker, dash), horizon in zip(looks, horizons, strict=False):
             rows = sorted((r for r in bins if r["horizon_s"] == horizon), key=lambda r: r["bin"])
-            points = list(map(_calibration_point, rows))
+            pairs = [(row["predicted"], row["observed"]) for row in rows]
+            points = [
+                Point(100 * p, 100 * read, f"predicted {percent(p, 1)}, {percent(read, 1)} were read")
+                for p, read in pairs
+            ]
             look: Any = {"marker": marker, "markersize": 4, "linestyle": dash}
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
             plot.add(f"within {duration_label(horizon)}", line, points)
         plot.axes.set(xlabel="predicted chance of a read, %", ylabel="files that were read, %")
         plot.axes.set(xlim=(0, 100), ylim=(0, 100))
         return plot
-
-
-def _calibration_point(row: Row) -> Point:
-    chance, read = row["predicted"], row["observed"]
-    return Point(100 * chance, 100 * read, f"predicted {percent(chance, 1)}, {percent(read, 1)} were read")
 
 
 def _present(rows: Sequence[Row]) -> list[str]:

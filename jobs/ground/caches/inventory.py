@@ -318,7 +318,10 @@ def is_here(
         others = [node for node in serving if node != cache.name]
         known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
-        owner = _with_holders(owner, {node: _among(dids, known[node]) for node in sorted(known)})
+        holds = {
+            node: np.array(pc.is_in(dids, value_set=known[node].combine_chunks())) for node in sorted(known)
+        }
+        owner = _with_holders(owner, holds)
     mine: BoolArray = owner == cache.name
     return mine
 
@@ -335,11 +338,6 @@ def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
     return [
         node.name for node in settings.caches.values() if node.at_site == cache.at_site and not node.drain
     ]
-
-
-def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:
-    is_among: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
-    return is_among
 
 
 def _addresses(cache: CacheSettings) -> list[str]:

@@ -42,7 +42,6 @@ logger.gateway.level = error
 WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
 """Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
 _SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
-_jvm_log = logging.getLogger(__name__)
 _sieves: list[subprocess.Popen[bytes]] = []
 
 
@@ -142,7 +141,7 @@ def start(conf: SparkConf) -> None:
 
     With logging at INFO it is ours unchanged.
     """
-    if SparkContext._gateway is not None or _jvm_log.isEnabledFor(logging.INFO):
+    if SparkContext._gateway is not None or _log.isEnabledFor(logging.INFO):
         return
     # A process of its own loses no line: it reads until the JVM has ended, which may be after this process.
     # In a session of its own Ctrl-C does not reach it.

@@ -142,10 +142,8 @@ class Tables:
         `since` and `until` are inclusive days (`2026-03-01`), `owner` a region or cache.
         Raises StaleInputError, SchemaError.
         """
-        snapshot = self.snapshot(table)
-        return read_partitions(
-            snapshot, snapshot.select(since=since, until=until, as_of=as_of, owner=owner), columns
-        )
+        where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
+        return self.snapshot(table).rows(columns, **where)
 
     def replace_arrow(
         self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None

@@ -260,10 +260,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             purge_interval_s=demo.settings.replay.purge_interval,
         )
         answer = site_replay.run(
-            demo.settings,
-            caches,
-            Accesses(None, demo.held_out_s, demo.as_of_s - DAY_S),
-            on_progress=advance,
+            demo.settings, caches, Accesses(None, demo.held_out_s, demo.as_of_s - DAY_S), on_progress=advance
         )
         days = {"from": day_label(demo.held_out_s), "to": day_label(demo.as_of_s - DAY_S)}
         replay_trace.record_run(

@@ -110,10 +110,7 @@ def read_through(
     `served`: the learned order that its steward follows; None: its order is not learned.
     """
     gstream, ended = site.out / "gstream.txt", threading.Event()
-    with (
-        xcache(gstream, marks, reports_opens=True) as cache,
-        ThreadPoolExecutor(1, "steward") as thread,
-    ):
+    with xcache(gstream, marks, reports_opens=True) as cache, ThreadPoolExecutor(1, "steward") as thread:
         cache.add_files(sizes)
         site.add_cache(
             name=name, kind="xcache", url=cache.url, marks=marks, namespace=cache.namespace, gstream=gstream

@@ -196,12 +196,7 @@ class _Judge:
 
 
 def judge(
-    tables: Tables,
-    queue: str,
-    *,
-    as_of_s: int,
-    stale_s: int,
-    sites: Mapping[str, SiteNames] = EVERYWHERE,
+    tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames] = EVERYWHERE
 ) -> None:
     """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
-from jobs.ground.store.commits import Snapshot
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import known_names, merging, sources
 from jobs.loop.ingest.pull_input import (
@@ -109,10 +108,6 @@ def _rejects(space: Workspace, source: str) -> pa.Table:
     return rejects.append_column("source", pa.repeat(pa.scalar(source), rejects.num_rows))
 
 
-def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
-    return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
-
-
 def _touched(space: Workspace) -> set[str] | None:
     """The days of the parsed rows, and of those that are retracted; None of a table without days."""
     if not space.table.dated_by:
@@ -134,12 +129,11 @@ def _merged(
     if renames and table == ACCESSES:
         space.database.execute(_DROP_FORMER_NAMES)
     merging.merge(space, in_two_parts=in_two_parts)
-    changes = Changes.of(merging.changes(space))
-    changes = changes.with_days(reduced)
+    changes = Changes.of(merging.changes(space)).with_days(reduced)
     if table == ACCESSES:
         others = [day for (day,) in base.partitions if (day,) not in old]
-        rows_of = functools.partial(_rows, base)
-        changes = changes.with_days(fetched.settle(space, others, rows_of))
+        settled = fetched.settle(space, others, lambda day, names: base.rows(names, since=day, until=day))
+        changes = changes.with_days(settled)
     if changes.n_new or changes.days or not base.number:
         days = ", ".join(map(literal, changes.days)) or "''"
         where = f"WHERE day IN ({days})" if table.dated_by else ""

@@ -178,17 +178,14 @@ def _as_given(input: str, path: str) -> str:
 
 
 def _marks(tables: Tables, source: str) -> set[Mark]:
-    if not tables.exists(PULLS):
-        return set()
     columns = ["source", *(field.name for field in dataclasses.fields(Mark))]
-    rows = tables.read_arrow(PULLS, columns=columns).to_pylist()
+    rows = tables.head(PULLS).rows(columns).to_pylist()
     return {Mark(**row) for row in rows if row.pop("source") == source}
 
 
 def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
     base = tables.head(PULLS)
-    old = tables.read_arrow(PULLS).to_pylist() if base.number else []
-    done = {mark.input for mark in marks}
+    old, done = base.rows().to_pylist(), {mark.input for mark in marks}
     others = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
     rows = [*others, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
     rows.sort(key=lambda row: (row["source"], row["input"]))

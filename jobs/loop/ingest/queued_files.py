@@ -93,10 +93,7 @@ def files_of_inputs(
 
 
 def inputs_of(
-    rows: pa.Table,
-    as_of_s: int,
-    believed: Mapping[str, float] = _EVERYTHING,
-    files: pa.Table | None = None,
+    rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING, files: pa.Table | None = None
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 

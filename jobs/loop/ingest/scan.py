@@ -121,7 +121,10 @@ def scan(
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
-        held = _held(space)
+        (held,) = space.select(
+            "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
+            "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
+        ).to_pylist()
         check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
         base = tables.head(CONTENTS)
         with tables.exclusive("pull"):
@@ -144,14 +147,6 @@ def scan(
 def day_of(at_s: int) -> dt.date:
     """The UTC day of seconds since 1970."""
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
-
-
-def _held(space: Workspace) -> dict[str, int]:
-    held: list[dict[str, int]] = space.select(
-        "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
-        "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
-    ).to_pylist()
-    return held[0]
 
 
 def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:

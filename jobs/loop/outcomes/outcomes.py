@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
 from features.common.errors import NotDueError, StaleInputError
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
+from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.commits import MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.outcomes.history import STORED
@@ -115,12 +115,10 @@ def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
 
 def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
     """Items that pushes completed in that cache up to the end of the day, in order of time."""
-    items, receipts = _EMPTY_ITEMS, _EMPTY_RECEIPTS
-    since, until = day_label(day_s - OLDEST_S), day_label(day_s)
-    if tables.exists(PLANS) and tables.exists(RECEIPTS):
-        where = {"since": since, "until": until, "owner": cache}
-        items = tables.read_arrow(PLANS, columns=_EMPTY_ITEMS.column_names, **where)
-        receipts = tables.read_arrow(RECEIPTS, columns=_EMPTY_RECEIPTS.column_names, **where)
+    where = {"since": day_label(day_s - OLDEST_S), "until": day_label(day_s), "owner": cache}
+    items = tables.head(PLANS).rows(["item_id", "size_bytes", "model_version"], **where)
+    columns = ["item_id", "did", "action", "state", "bytes", "updated_at"]
+    receipts = tables.head(RECEIPTS).rows(columns, **where)
     receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))
     rows = receipts.join(items, "item_id", join_type="inner")
     rows = rows.append_column("done_s", _seconds(rows["updated_at"]))
@@ -130,14 +128,6 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-_EMPTY_ITEMS, _EMPTY_HELD, _EMPTY_RECEIPTS = (
-    arrow_schema(table).empty_table().select(columns)
-    for table, columns in (
-        (PLANS, ["item_id", "size_bytes", "model_version"]),
-        (CONTENTS, ["did", "size_bytes", "bytes_on_disk", "last_detach"]),
-        (RECEIPTS, ["item_id", "did", "action", "state", "bytes", "updated_at"]),
-    )
-)
 
 
 def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
@@ -149,17 +139,14 @@ def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntA
 
 def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
     """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
-    if begin_s is None or not tables.exists(CONTENTS):
-        return _EMPTY_HELD, begin_s
-    since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
-    inventories = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
-    times_s = [at_s for key in inventories if (at_s := parse_as_of(key[1])) <= begin_s]
-    if not times_s:
-        return _EMPTY_HELD, begin_s
-    rows = tables.read_arrow(
-        CONTENTS, as_of=as_of_label(times_s[-1]), owner=cache, columns=_EMPTY_HELD.column_names
-    )
-    return rows, times_s[-1]
+    head, keys = tables.head(CONTENTS), list[Key]()
+    if begin_s is not None:
+        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
+        inventories = head.select(since=since, until=until, owner=cache)
+        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
+    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
+    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    return rows, parse_as_of(keys[0][1]) if keys else begin_s
 
 
 def _record(
@@ -221,11 +208,9 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
 
 def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> set[str]:
     """The plans that have items accounted as pending which expired by `until_s`."""
-    if not tables.exists(OUTCOMES):
-        return set()
     since, until = day_label(until_s - DAY_S - max(settings.features.horizons)), day_label(until_s)
     columns = ["as_of", "use", "expires_at"]
-    rows = tables.read_arrow(OUTCOMES, columns=columns, since=since, until=until, owner=cache)
+    rows = tables.head(OUTCOMES).rows(columns, since=since, until=until, owner=cache)
     is_over = pc.less_equal(rows["expires_at"], dt.datetime.fromtimestamp(until_s, dt.UTC))
     return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
 
@@ -314,9 +299,8 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
 
 def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
     """The items of a plan; none where it is gone."""
-    columns, plans = ["item_id", "expires_at", "queues"], tables.head(PLANS)
-    rows = read_partitions(plans, plans.select(as_of=key.as_of, owner=key.owner), columns)
-    items: pd.DataFrame = rows.to_pandas()
+    columns = ["item_id", "expires_at", "queues"]
+    items: pd.DataFrame = tables.head(PLANS).rows(columns, as_of=key.as_of, owner=key.owner).to_pandas()
     return items
 
 

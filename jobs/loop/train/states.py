@@ -220,7 +220,12 @@ def coded_reads(
     empty = read_partitions(accesses, {}, columns, coded=columns)
     rows = joined(pa.concat_tables([empty, *map_parallel(of_day, sorted(days))]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
-        raise _of_no_source(accesses, days, sources)
+        of_all = read_partitions(accesses, days, ["source"], coded=["source"])
+        demanded, names = sorted(set(sources.values())), distinct([of_all["source"]]).to_pylist()
+        raise StaleInputError(
+            f"no access since {min(days)[0]} is of a demand source ({', '.join(demanded)}); there are "
+            f"accesses of {', '.join(names)}: name the one that counts in [sources] demand"
+        )
     return rows
 
 
@@ -256,16 +261,6 @@ def catalogue(tables: Tables) -> pa.Table:
     """The catalogue as features need it, without a row if there is none."""
     files = tables.head(FILES)
     return joined(read_partitions(files, files.partitions, CATALOGUE, coded=CATALOGUE))
-
-
-def _of_no_source(
-    accesses: Snapshot, days: Mapping[Key, Partition], sources: Mapping[str, str]
-) -> StaleInputError:
-    names = distinct([read_partitions(accesses, days, ["source"], coded=["source"])["source"]]).to_pylist()
-    return StaleInputError(
-        f"no access since {min(days)[0]} is of a demand source ({', '.join(sorted(set(sources.values())))}); "
-        f"there are accesses of {', '.join(names)}: name the one that counts in [sources] demand"
-    )
 
 
 def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table) -> Stored:

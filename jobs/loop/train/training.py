@@ -247,12 +247,7 @@ def run(
     on_progress(0, len(data.spec.horizons_s), "labels")
     features.label(data, until_s=until_s)
     return train_and_record(
-        data,
-        settings.training,
-        settings.mlflow,
-        until_s=until_s,
-        compare=compare,
-        on_progress=on_progress,
+        data, settings.training, settings.mlflow, until_s=until_s, compare=compare, on_progress=on_progress
     )
 
 

@@ -13,7 +13,7 @@ from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, CollectSettings, Settings
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.announced import QueueReport
 from jobs.loop.trainings import trained_versions
 from jobs.operator.operate.remedies import NEW_MODEL, REMEDIES, UNTIL_THEN, WITHHELD
@@ -127,7 +127,7 @@ class Status:
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
     """An alarm per source whose records of the last decision time that was judged are incomplete."""
     newest = tables.newest(ARRIVALS, owner=settings.region.name, until=as_of_label(now_s))
-    rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
+    rows = newest.rows(["source", "why", "as_of"]).to_pylist()
     return [
         alarm(
             "incomplete",

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
@@ -12,7 +11,7 @@ from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest.announced import reports
 from jobs.loop.plan.items import planned_items, unproven_plan
 from jobs.operator.operate.alarms import (
@@ -49,8 +48,8 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
-    champion = printable(bounded(_first(decided, ["champion"]).get("champion") or "", 200)) or None
-    scored_by = _first(predicted, ["model_version"]).get("model_version")
+    champion = printable(bounded(_first(decided, "champion") or "", 200)) or None
+    scored_by = _first(predicted, "model_version")
     status = Status(
         at=as_of_label(now_s),
         region=region,
@@ -90,7 +89,9 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         tables.newest(table, owner=cache.name, until=as_of_label(now_s))
         for table in (CONTENTS, PLANS, RECEIPTS)
     )
-    held = _sum(contents, "bytes_on_disk") if contents.partitions else None
+    held = None
+    if contents.partitions:
+        held = int(pc.sum(contents.rows(["bytes_on_disk"])["bytes_on_disk"]).as_py() or 0)
     plan_at, push_at = _at(plan), _at(push)
     pins = journal.reports.pins(cache.name, now_s=now_s)
     pushed = tables.newest(PLANS, owner=cache.name, until=push_at)
@@ -131,32 +132,21 @@ def _at(newest: Snapshot) -> str | None:
 
 def _latest(newest: Snapshot, column: str) -> str | None:
     """The latest time in a column; None: it has none."""
-    last = pc.max(read_partitions(newest, newest.partitions, [column])[column]).as_py()
+    last = pc.max(newest.rows([column])[column]).as_py()
     return None if last is None else as_of_label(int(last.timestamp()))
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:
     """The number of rows with each value of a column."""
-    if not newest.partitions:
-        return {}
-    rows = read_partitions(newest, newest.partitions, [column])
-    counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
-    return {str(row[column]): row["count_all"] for row in counts}
+    counts = newest.rows([column]).group_by(column).aggregate([([], "count_all")]).sort_by(column)
+    return {str(row[column]): row["count_all"] for row in counts.to_pylist()}
 
 
 def _drifted(newest: Snapshot) -> tuple[str, ...]:
-    if not newest.partitions:
-        return ()
-    rows = read_partitions(newest, newest.partitions, ["column", "psi", "drifted"])
+    rows = newest.rows(["column", "psi", "drifted"])
     return tuple(rows.filter(rows["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist())
 
 
-def _sum(newest: Snapshot, column: str) -> int:
-    return int(pc.sum(read_partitions(newest, newest.partitions, [column])[column]).as_py() or 0)
-
-
-def _first(newest: Snapshot, columns: list[str]) -> Mapping[str, str | None]:
-    if not newest.partitions:
-        return {}
-    rows = read_partitions(newest, newest.partitions, columns).slice(0, 1).to_pylist()
-    return rows[0] if rows else {}
+def _first(newest: Snapshot, column: str) -> str | None:
+    """The value of a column in the first row; None: there is no row."""
+    return next(iter(newest.rows([column]).slice(0, 1)[column].to_pylist()), None)

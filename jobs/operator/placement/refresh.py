@@ -17,7 +17,7 @@ from features.schema import CONTENTS, FILES, PREDICTIONS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, rows_of
 from jobs.operator.placement.loads import cache_loads
@@ -79,11 +79,7 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     is used. Raises ConfigError, StaleInputError, ServiceError; with `if_current` NotDueError, if what is
     stored by then is of a later time.
     """
-    tables, caches, region = (
-        Tables.of(settings),
-        list(settings.caches.values()),
-        settings.region.name,
-    )
+    tables, caches, region = (Tables.of(settings), list(settings.caches.values()), settings.region.name)
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
@@ -136,8 +132,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
 
 def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
     columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
-    known = tables.head(PREDICTIONS)
-    rows = read_partitions(known, known.select(as_of=as_of_label(as_of_s), owner=region), columns)
+    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
     return rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
 
 
@@ -159,18 +154,14 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
     files = files.rename_columns({f"{name}_max": name for name in values})
     size = agreed(tables, files["did"].combine_chunks(), rows)
     files = files.append_column("size_bytes", pa.array(np.maximum(0, size)))
-    dataset = files["dataset"]
-    if tables.exists(FILES):
-        catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
-        at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
-        dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
-    bare = pc.replace_substring_regex(dataset, "#.*$", "")
-    files = files.set_column(files.column_names.index("dataset"), "dataset", bare)
-    return files.set_column(
-        files.column_names.index("expected_accesses"),
-        "expected_accesses",
-        files["expected_accesses"].fill_null(0.0),
-    )
+    catalogue = tables.head(FILES).rows(["did", "dataset"])
+    at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
+    dataset = pc.coalesce(files["dataset"], catalogue["dataset"].take(at))
+    columns = {
+        "dataset": pc.replace_substring_regex(dataset, "#.*$", ""),
+        "expected_accesses": files["expected_accesses"].fill_null(0.0),
+    }
+    return pa.table({name: files[name] for name in files.column_names} | columns)
 
 
 def _holdings(

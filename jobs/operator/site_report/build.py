@@ -13,7 +13,7 @@ from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FIL
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.ground.text import OUTCOME_NOTE, Row, select
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
@@ -131,8 +131,7 @@ def _answers(replays: Sequence[Row]) -> Iterator[Answer]:
 
 
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:
-    newest = tables.newest(table)
-    rows: list[Row] = read_partitions(newest, newest.partitions).to_pylist()
+    rows: list[Row] = tables.newest(table).rows().to_pylist()
     return rows
 
 

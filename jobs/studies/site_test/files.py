@@ -66,7 +66,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
     paths = Paths.last(tables, cache, at_s=at_s)
     usable = [name for name in _paths(paths, _accessed(tables, cache.name)) if _is_usable(name)]
     if len(usable) < _MOST_ASKED:
-        catalogued = _paths(paths, _catalogued(tables))
+        catalogued = _paths(paths, tables.head(FILES).rows(["did"])["did"])
         usable += [name for name in catalogued if _is_usable(name) and name not in usable]
     if not usable:
         raise InputError(
@@ -139,18 +139,11 @@ def _fault(
 
 
 def _accessed(tables: Tables, cache: str) -> pa.ChunkedArray:
-    days = sorted(key[0] for key in tables.head(ACCESSES).partitions)[-_DAYS:]
-    if not days:
-        return pa.chunked_array([], pa.string())
-    rows = tables.read_arrow(ACCESSES, since=days[0], columns=["did", "cache", "accessed_at"])
+    head = tables.head(ACCESSES)
+    days = sorted(key[0] for key in head.partitions)[-_DAYS:]
+    rows = head.rows(["did", "cache", "accessed_at"], since=min(days, default=None))
     rows = rows.filter(pc.equal(rows["cache"], cache))
     return rows.group_by("did").aggregate([("accessed_at", "max")]).sort_by("accessed_at_max")["did"]
-
-
-def _catalogued(tables: Tables) -> pa.ChunkedArray:
-    if not tables.exists(FILES):
-        return pa.chunked_array([], pa.string())
-    return tables.read_arrow(FILES, columns=["did"])["did"]
 
 
 def _paths(paths: Paths, dids: pa.ChunkedArray) -> list[str]:

@@ -74,7 +74,8 @@ def _id(fields: Mapping[str, object]) -> str:
 
 def _inputs(fields: Mapping[str, object]) -> list[tuple[str, bool, float | None]]:
     """The files that a job names, else its datasets, else those of a task."""
-    parts = [folded(part) or {} for name in ("files", "datasets") for part in _list(fields.get(name))]
+    lists = [value for name in ("files", "datasets") if isinstance(value := fields.get(name), list)]
+    parts = [folded(part) or {} for stated in lists for part in stated]
     inputs = [part for part in parts if str(part.get("type")).lower() == _INPUT]
     files = [(_did(part), False, None) for part in inputs if _named(part.get("lfn"))]
     named = [name for field in ("proddblock", "inds") for name in texts(fields.get(field))]
@@ -85,10 +86,6 @@ def _inputs(fields: Mapping[str, object]) -> list[tuple[str, bool, float | None]
         if _named(part.get("datasetname")) and _left(part) != 0
     ]
     return list(dict.fromkeys(files or datasets or of_task))
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _named(name: object) -> bool:

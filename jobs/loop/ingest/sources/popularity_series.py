@@ -39,19 +39,15 @@ def query(site: Site, header: record_fields.Header) -> sql.Query:
             *sql.with_parts("plain"),
         ],
         columns=_columns(_WEEK_S if weekly else 86400, called),
-        reason=_reason(),
+        reason=sql.first_reason(
+            ("malformed", "malformed CSV"),
+            ("dataset IS NULL", "missing field: dataset"),
+            ("start_s IS NULL", "unparsable time"),
+            ("n IS NULL", "unparsable number of accesses"),
+            ("n < 0", "negative number of accesses"),
+            ("n = 0", "no accesses"),
+        ),
         sample=f"CASE WHEN malformed THEN value ELSE concat_ws(',', dataset, {unit}, {reads}) END",
-    )
-
-
-def _reason() -> str:
-    return sql.first_reason(
-        ("malformed", "malformed CSV"),
-        ("dataset IS NULL", "missing field: dataset"),
-        ("start_s IS NULL", "unparsable time"),
-        ("n IS NULL", "unparsable number of accesses"),
-        ("n < 0", "negative number of accesses"),
-        ("n = 0", "no accesses"),
     )
 
 
