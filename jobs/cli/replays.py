@@ -259,7 +259,6 @@ def evaluate(
 
 
 def _say_run(settings: Settings, run_id: str) -> None:
-    """Name a run in MLflow, and where it can be looked at."""
     if console.is_json:
         return
     from jobs.pages.runs import where

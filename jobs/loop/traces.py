@@ -96,7 +96,6 @@ def from_tables(
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
-    """The accesses that were known, and happened, before `instant_s`."""
     if instant_s is None:
         return accesses
     instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))

@@ -217,7 +217,11 @@ def fill_level(
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         for policy, level in levels.items():
-            points = [_fill_point(at, used, capacity_bytes) for at, used in level]
+            shares = [(at, used / capacity_bytes, used) for at, used in level]
+            points = [
+                Point(at, 100 * x, f"{percent(x, 1)} full ({format_bytes(used)}) at {at:%Y-%m-%d %H:%M} UTC")
+                for at, x, used in shares
+            ]
             look = line_style(policy) if policy else {"color": DARK}
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
             plot.add(policy, line, points, policy=policy or None)
@@ -229,12 +233,6 @@ def fill_level(
         plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(plot.axes)
         return plot
-
-
-def _fill_point(at: dt.datetime, used_bytes: int, capacity_bytes: int) -> Point:
-    share = used_bytes / capacity_bytes
-    label = f"{percent(share, 1)} full ({format_bytes(used_bytes)}) at {at:%Y-%m-%d %H:%M} UTC"
-    return Point(at, 100 * share, label)
 
 
 def hits_and_misses_over_time(

@@ -141,7 +141,6 @@ class WaitingDays:
             _log.warning("figures that wait for the tables would not outlive a restart: %s", error)
 
     def _read_file(self) -> dict[_RunDay, StewardDay]:
-        """The rows that earlier runs left in the file."""
         try:
             rows = _ROWS.validate_json(files.read_own(self._file, _MOST_BYTES))
             return {(day, row.started_at): row for day, row in rows}

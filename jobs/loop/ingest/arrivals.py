@@ -113,22 +113,15 @@ def _usual(known: _Known, weeks: int, source: str, until_s: int, span_s: int) ->
     """The median of the same hours of this weekday before; with one such week only, of the days before."""
     same_weekday = [until_s - n * _WEEK_S for n in range(1, weeks + 1)]
     for ends in (same_weekday, [until_s - n * DAY_S for n in range(1, 8)]):
-        counts = _counts(known, source, ends, span_s)
-        if len(counts) > 1:
-            return statistics.median(counts)
+        # The newest first, since the source has delivered.
+        while ends and not len(known.between(source, ends[-1] - max(span_s, DAY_S), ends[-1])):
+            ends.pop()
+        if len(ends) > 1:
+            return statistics.median(len(known.between(source, end - span_s, end)) for end in ends)
     return None
 
 
-def _counts(known: _Known, source: str, ends: Sequence[int], span_s: int) -> list[int]:
-    """Reads known within `span_s` before each of `ends`, the newest first, since `source` has delivered."""
-    n = len(ends)
-    while n and not len(known.between(source, ends[n - 1] - max(span_s, DAY_S), ends[n - 1])):
-        n -= 1
-    return [len(known.between(source, end - span_s, end)) for end in ends[:n]]
-
-
 def _rejected(tables: Tables, source: str, day: str) -> int:
-    """Faulty records of `source` that pulls of `day` rejected."""
     rows = tables.head(REJECTS).rows(["source", "reason", "n_rows"], since=day, until=day)
     is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], EXPECTED_REJECTS))
     return int(

@@ -108,7 +108,6 @@ def _rule_of_jobs(_: bool) -> _Rule:
 
 
 def _dated(table: Table) -> dict[str, str]:
-    """What is selected of new and old rows of a dated table."""
     names = _quoted(table.column_names)
     return {"new": f'{", ".join(names)}, {day_of(table)} AS "day"', "old": ", ".join([*names, '"day"'])}
 

@@ -14,7 +14,7 @@ import dataclasses
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -148,8 +148,14 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     old = _marks(tables, request.source)
     new = [mark for mark in inputs if mark not in old]
     summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(inputs) - len(new))
-    for marks in _batches(inputs if whole and new else new, whole=whole):
-        paths = [request.path] if whole else [_as_given(mark.input, request.path) for mark in marks]
+    to_merge = inputs if whole and new else new
+    at_once = max(1, len(to_merge)) if whole else MERGED_AT_ONCE
+    for marks in (to_merge[first : first + at_once] for first in range(0, len(to_merge), at_once)):
+        paths = [request.path]
+        if not whole:
+            # Without `file:` if the request has none, for readers that take only paths.
+            keeps = request.path.startswith("file:")
+            paths = [m.input if keeps else re.sub("^file:/+", "/", m.input) for m in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
     return summary
@@ -161,20 +167,10 @@ def taken(engine: Engine, tables: Tables, request: Request) -> list[Mark]:
     return [mark for mark in _inputs(engine, request) if mark in old]
 
 
-def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
-    at_once = max(1, len(marks)) if whole else MERGED_AT_ONCE
-    return (marks[first : first + at_once] for first in range(0, len(marks), at_once))
-
-
 def _inputs(engine: Engine, request: Request) -> list[Mark]:
     """The inputs, without those still being written."""
     marks = engine.inputs(request.path, whole=load_source(request.source).is_whole)
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
-
-
-def _as_given(input: str, path: str) -> str:
-    """A local file's path, without `file:` if `path` has none, for readers that take only paths."""
-    return input if path.startswith("file:") else re.sub("^file:/+", "/", input)
 
 
 def _marks(tables: Tables, source: str) -> set[Mark]:

@@ -213,7 +213,6 @@ def _unusable(path: str, error: AnalysisException) -> InputError:
 
 
 def _first_line(frame: DataFrame) -> str:
-    """The first line that is not blank; empty if there is none."""
     first = frame.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
     line = b"" if first is None else bytes(first.value)
     if line.startswith(lines.UTF_16):

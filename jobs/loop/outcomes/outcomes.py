@@ -61,9 +61,12 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
     configured = settings.cache(cache)
     reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
     low, high = configured.watermarks
-    begin_s, n_turns = beginning(
-        *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
-    )
+    # What came into the cache: bytes missed by reads, and prefetched bytes.
+    brought = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
+    time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(brought["done_s"])])
+    n_bytes = np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(brought["bytes"])])
+    age_bytes = int(low * configured.capacity)
+    begin_s, n_turns = beginning(time_s, n_bytes, age_bytes=age_bytes, day_s=day_s)
     held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None if held_s is None else _inventory(record, held, held_s)
@@ -128,13 +131,6 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-
-
-def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
-    """Times and sizes of what came into the cache: bytes missed by reads, and prefetched bytes."""
-    fetched = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
-    time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(fetched["done_s"])])
-    return time_s, np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(fetched["bytes"])])
 
 
 def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
@@ -286,7 +282,8 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     # Records of other sources lack the bytes that the cache served.
     own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
     until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
-    items = _items(tables, key)
+    columns = ["item_id", "expires_at", "queues"]
+    items: pd.DataFrame = tables.head(PLANS).rows(columns, as_of=key.as_of, owner=key.owner).to_pandas()
     receipts = receipts.merge(items[["item_id", "expires_at"]], on="item_id", how="left")
     if len(items):  # else the plan is gone
         receipts = receipts.fillna({"expires_at": items["expires_at"].max()})
@@ -294,14 +291,13 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
     announced = outcome_rows.merge(items[["item_id", "queues"]].dropna(), on="item_id")
     queues = _of_queues(settings, tables, announced) if len(announced) else ()
-    return _plan_summary(cache, key.as_of, outcome_rows, queues)
-
-
-def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
-    """The items of a plan; none where it is gone."""
-    columns = ["item_id", "expires_at", "queues"]
-    items: pd.DataFrame = tables.head(PLANS).rows(columns, as_of=key.as_of, owner=key.owner).to_pandas()
-    return items
+    counts: dict[str, int] = {}
+    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
+        uses = outcome_rows.loc[outcome_rows["action"] == action, "use"]
+        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
+    counts |= {name: int(outcome_rows[name].sum()) for name in STORED}
+    pending = int(outcome_rows.loc[outcome_rows["use"] == Use.PENDING, "bytes_spent"].sum())
+    return OutcomeSummary(cache=cache, as_of=key.as_of, bytes_pending=pending, queues=queues, **counts)
 
 
 def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[QueueOutcome, ...]:
@@ -315,15 +311,3 @@ def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[
     sums = each.explode("queue").groupby("queue")
     of = sums.agg(files=("did", "size"), **{n: (n, "sum") for n in ("was_read", "bytes_saved", "waiting")})
     return tuple(QueueOutcome(str(queue), *row) for queue, *row in of.reset_index().to_numpy().tolist())
-
-
-def _plan_summary(
-    cache: str, as_of: str, rows: pd.DataFrame, queues: tuple[QueueOutcome, ...]
-) -> OutcomeSummary:
-    counts: dict[str, int] = {}
-    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
-        uses = rows.loc[rows["action"] == action, "use"]
-        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
-    pending = int(rows.loc[rows["use"] == Use.PENDING, "bytes_spent"].sum())
-    sums = {name: int(rows[name].sum()) for name in STORED}
-    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, queues=queues, **counts, **sums)

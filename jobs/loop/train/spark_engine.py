@@ -120,7 +120,6 @@ def _n_rows(partitions: Mapping[Key, Partition]) -> int:
 
 
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
-    """The files of a table."""
     return [file.file for file in written if file.table == table.name]
 
 

@@ -82,7 +82,9 @@ class States:
         assert work.source is not None
         here, as_of_s = work.keys[-1], work.as_ofs[-1]
         oldest_s = as_of_s - self.spec.history_s
-        dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
+        # All reads of the datasets that became dormant then happened before.
+        moved_s = {key: self.spec.dormant_before(parse_as_of(key[1])) for key in work.source.dormant}
+        dormant = {key: part for key, part in work.source.dormant.items() if moved_s[key] > oldest_s}
         if DORMANT in work.state_windows:
             moved = self.tables.head(DORMANT).partitions
             if here not in moved:  # a later state, of a process beside this one, has dropped it
@@ -143,10 +145,6 @@ class States:
             table: [key for key in self._until(table, as_of_s) if key != here and key not in needed]
             for table, needed in ((STATES, states), (DORMANT, dormant))
         }
-
-    def _moved_s(self, key: Key) -> int:
-        """All reads of the datasets that became dormant at `key` happened before this time."""
-        return self.spec.dormant_before(parse_as_of(key[1]))
 
     def _read(self, accesses: Snapshot, days: Mapping[Key, Partition], *times: int) -> DaysRead:
         """These days, and what states at `times` have counted of each."""
@@ -348,5 +346,4 @@ def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:
-    """The dataset of each row."""
     return pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])

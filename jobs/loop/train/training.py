@@ -99,7 +99,6 @@ def _deliver(
 
 
 def _write(tables: Tables, trained: Trained, reports: list[ModelReport]) -> None:
-    """Replace the rows of this training in the tables of metrics."""
     key = MomentKey.at(trained.bundle.until_s, trained.bundle.region)
     tables.replace_rows(MODEL_METRICS, [dataclasses.asdict(report) for report in reports], key)
     tables.replace_rows(RELIABILITY, trained.reliability, key)

@@ -48,6 +48,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
+    drift = tables.newest(DRIFT, owner=region).rows(["column", "psi", "drifted"])
     champion = printable(bounded(_first(decided, "champion") or "", 200)) or None
     scored_by = _first(predicted, "model_version")
     status = Status(
@@ -59,7 +60,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         scored_by=scored_by,
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted=_drifted(tables.newest(DRIFT, owner=region)),
+        drifted=tuple(drift.filter(drift["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist()),
         caches=(),
         alarms=(),
     )
@@ -95,6 +96,13 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
     plan_at, push_at = _at(plan), _at(push)
     pins = journal.reports.pins(cache.name, now_s=now_s)
     pushed = tables.newest(PLANS, owner=cache.name, until=push_at)
+    withheld = None
+    if plan_at and plan_at != push_at:
+        try:
+            items = planned_items(tables, cache.name, parse_as_of(plan_at), UNPROVEN)
+            withheld = unproven_plan(tables, items, region)
+        except ServiceError as error:
+            withheld = str(error)
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,
@@ -110,19 +118,12 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         push=_count(push, "state"),
         unproven=journal.reports.unproven(cache.name, now_s=now_s)
         + sum(pin.basis == UNPROVEN for pin in pins),
-        withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
+        withheld=withheld,
         watermarks=cache.watermarks,
         plan_ends=_latest(plan, "expires_at"),
         push_ends=_latest(pushed, "expires_at") if push_at else None,
         predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
     )
-
-
-def _withheld(tables: Tables, cache: str, plan_at: str, region: str) -> str | None:
-    try:
-        return unproven_plan(tables, planned_items(tables, cache, parse_as_of(plan_at), UNPROVEN), region)
-    except ServiceError as error:
-        return str(error)
 
 
 def _at(newest: Snapshot) -> str | None:
@@ -137,14 +138,8 @@ def _latest(newest: Snapshot, column: str) -> str | None:
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:
-    """The number of rows with each value of a column."""
     counts = newest.rows([column]).group_by(column).aggregate([([], "count_all")]).sort_by(column)
     return {str(row[column]): row["count_all"] for row in counts.to_pylist()}
-
-
-def _drifted(newest: Snapshot) -> tuple[str, ...]:
-    rows = newest.rows(["column", "psi", "drifted"])
-    return tuple(rows.filter(rows["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist())
 
 
 def _first(newest: Snapshot, column: str) -> str | None:

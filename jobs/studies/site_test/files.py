@@ -24,7 +24,6 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test.schedule import LEAST_BYTES, Server, ask
 from prefetch.lfn import checked_lfn
-from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.reading import plain
 
@@ -147,7 +146,6 @@ def _accessed(tables: Tables, cache: str) -> pa.ChunkedArray:
 
 
 def _paths(paths: Paths, dids: pa.ChunkedArray) -> list[str]:
-    """The known paths of the first of `dids`."""
     known: list[str] = paths.known(dids[: 10 * _MOST_ASKED].combine_chunks()).drop_null().to_pylist()
     return known[:_MOST_ASKED]
 
@@ -223,9 +221,15 @@ class Fetched:
             return False  # of what it holds it answers without its origin
 
     def _drop(self, name: str) -> None:
-        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open."""
-        if not self._keeps_open and _is_open(self._target, name):
-            return
+        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open.
+
+        Whether it is, its record says; where this machine sees no record, nothing does.
+        """
+        if not self._keeps_open:
+            with contextlib.suppress(TargetUnavailable):
+                held = self._target.confirm(name).held
+                if held is not None and held.is_open:
+                    return
         self._target.evict(name, timeout_s=_TIMEOUT_S)
 
     def end(self) -> str | None:
@@ -238,12 +242,3 @@ class Fetched:
             with contextlib.suppress(PushError):
                 left = sorted(self._held(self._ours))
         return f"may be left in the cache ({why}): {bounded(', '.join(left), 300)}" if left else None
-
-
-def _is_open(target: CacheTarget, name: str) -> bool:
-    """Whether its record says so; where this machine sees no record, nothing does."""
-    try:
-        held = target.confirm(name).held
-    except TargetUnavailable:
-        return False
-    return held is not None and held.is_open

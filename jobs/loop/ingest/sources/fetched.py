@@ -93,7 +93,6 @@ def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:
 
 
 def _replace(space: Workspace) -> None:
-    """Put the bytes in `settled` in the place of those in `merged`."""
     settled = {"bytes_missed": "missed", "bytes_hit": "hit"}
     columns = ", ".join(
         f"CASE WHEN s.event_id IS NULL THEN m.{name} ELSE s.{new} END AS {name}"
