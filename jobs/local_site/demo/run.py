@@ -77,16 +77,6 @@ class Reads:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Purge:
-    """The cache's inventory after its own purge."""
-
-    held_files: int
-    pinned_files: int
-    pinned_files_lost: int
-    evicted_files: int
-
-
 def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, account what today's jobs then read; return the answer of each step."""
     with demo.step("plan") as advance:
@@ -143,7 +133,7 @@ def _push(demo: Demo, advance: Advance) -> Any:
     return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance, unproven=True)
 
 
-def _check_purge(demo: Demo) -> Purge:
+def _check_purge(demo: Demo) -> dict[str, int]:
     """The inventory after a purge. Raises ServiceError if a pinned file was purged."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
     receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME)
@@ -155,12 +145,8 @@ def _check_purge(demo: Demo) -> Purge:
         raise ServiceError(
             f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
         )
-    return Purge(
-        held_files=len(held),
-        pinned_files=len(pinned),
-        pinned_files_lost=len(lost),
-        evicted_files=sum(action == Action.EVICT for action, _ in done),
-    )
+    counts = {"held_files": len(held), "pinned_files": len(pinned), "pinned_files_lost": len(lost)}
+    return counts | {"evicted_files": sum(action == Action.EVICT for action, _ in done)}
 
 
 def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:

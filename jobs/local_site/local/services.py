@@ -124,17 +124,13 @@ def prepare_airflow(site: LocalSite) -> None:
     )
     if not (site.out / "airflow" / "airflow.db").exists():
         pools = resources.files("conf") / "deploy" / "pools.json"
+        env = os.environ | airflow_env(site)
         for words in (["db", "migrate"], ["pools", "import", str(pools)]):
-            _run_airflow(site, words)
-
-
-def _run_airflow(site: LocalSite, words: list[str]) -> None:
-    env = os.environ | airflow_env(site)
-    command = [sys.executable, "-m", "airflow", *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
-        raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
+            command = [sys.executable, "-m", "airflow", *words]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            if done.returncode:
+                errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
+                raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
 
 
 def _hdfs(site: LocalSite) -> Iterator[Service]:

@@ -15,8 +15,7 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,23 +114,15 @@ def pull(
     source: str,
     path: str,
     day: dt.date,
-    salt: str = "",
-    caches: Sequence[str] = (),
-    storages: Sequence[str] = (),
-    job_sites: Sequence[str] = (),
-    test_files: Sequence[str] = (),
-    senders: Mapping[str, str] = MappingProxyType({}),
-    scopes: Mapping[str, str] = MappingProxyType({}),
     new_only: bool = False,
+    **of_site: Any,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `scopes`: see `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull with
-    it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
+    `of_site`: other fields of `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull
+    with it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
-    lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
-    site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
-    request = Request(source, path, site)
+    request = Request(source, path, Site(day=day.isoformat(), **of_site))
     with load_source(source).blamed():
         summary = _merge_new(engine, tables, request) if new_only else engine.merge(tables, request, [path])
     return dataclasses.replace(summary, engine=engine.name)

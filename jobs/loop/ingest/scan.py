@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -105,7 +104,7 @@ def scan(
     spaces: Sequence[Path] = (),
     lost_share: float = 1.0,
     test_files: Sequence[str] = (),
-    scopes: Mapping[str, str] = MappingProxyType({}),
+    scopes: Mapping[str, str] = {},
     prefix: str | None = None,
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
@@ -117,7 +116,7 @@ def scan(
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
-    site = Site(day=day_of(as_of_s).isoformat(), test_files=tuple(test_files), scopes=dict(scopes))
+    site = Site(day=day_of(as_of_s).isoformat(), test_files=test_files, scopes=scopes)
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))

@@ -108,21 +108,18 @@ class Plans:
         return Listed([by_action[action] for action in actions], rows, n_items)
 
     def _why(self, request: PageRequest) -> Why:
-        judged = self._judgement(request.cache)
+        """By the newest plan of the cache, judged again from the tables that it was made from."""
+        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
+        key = (request.cache, *(self._tables.head(table).number for table in used))
+        if self._judged is None or self._judged[0] != key:
+            self._judged = None
+            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, request.cache)))
+        judged = self._judged[1]
         try:
             answer: Explanation | str = explain_item(judged, item=request.item)
         except InputError as error:
             answer = str(error)
         return Why(request.item, judged.moment.as_of_s, answer)
-
-    def _judgement(self, cache: str) -> JudgedCache:
-        """The newest plan of the cache, judged again from the tables that it was made from."""
-        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
-        key = (cache, *(self._tables.head(table).number for table in used))
-        if self._judged is None or self._judged[0] != key:
-            self._judged = None
-            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, cache)))
-        return self._judged[1]
 
 
 class Renderer:

@@ -63,15 +63,6 @@ class PlacementSummary:
     snapshot_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class _Demand:
-    """Time, horizon and threshold of the demand."""
-
-    as_of_s: int
-    horizon_s: int
-    min_reads: float
-
-
 def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
@@ -95,11 +86,8 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     holdings = _holdings(files["did"], inventories, plans)
     # Without predictions it is unknown how often a dataset will be read: none is too rarely read.
     min_reads = settings.serve.min_reads if predictions.num_rows else 0.0
-    demand = _Demand(as_of_s, settings.plan.horizon, min_reads)
-    snapshot = dataclasses.replace(
-        _snapshot(files, holdings, demand, _supply(settings), caches),
-        loads=cache_loads(tables, caches, as_of_s),
-    )
+    placed_at = _snapshot(files, holdings, settings, as_of_s=as_of_s, min_reads=min_reads)
+    snapshot = dataclasses.replace(placed_at, loads=cache_loads(tables, caches, as_of_s))
     data = dump(snapshot)
     with closing(PlacementTables(settings.serve.database)) as database:
         refreshed = database.refresh(data, snapshot.as_of, if_current=if_current)
@@ -195,10 +183,12 @@ def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Ta
 def _snapshot(
     files: pa.Table,
     holdings: Sequence[CacheHolding],
-    demand: _Demand,
-    supply: Supply,
-    caches: Sequence[CacheSettings],
+    settings: Settings,
+    *,
+    as_of_s: int,
+    min_reads: float,
 ) -> Snapshot:
+    supply, caches = _supply(settings), list(settings.caches.values())
     encoded = files["dataset"].combine_chunks().dictionary_encode()
     datasets = encoded.dictionary.to_pylist()
     no_dataset = len(datasets)
@@ -220,13 +210,13 @@ def _snapshot(
     rows = placed(
         keys,
         np.minimum(held, 1.0),
-        by_dataset(reads * size) / demand.horizon_s,
+        by_dataset(reads * size) / settings.plan.horizon,
         by_dataset(reads) / by_dataset(np.ones(size.size)),
         supply,
-        min_reads=demand.min_reads,
+        min_reads=min_reads,
     )
     return snapshot_of(
-        as_of=as_of_label(demand.as_of_s),
+        as_of=as_of_label(as_of_s),
         sites=supply.sites,
         caches=[(cache.name, cache.at_site) for cache in caches],
         capacities=site_capacities(caches),

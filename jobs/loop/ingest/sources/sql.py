@@ -71,7 +71,7 @@ class Query:
     where: str = "true"
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
-    test_files: tuple[str, ...] = ()
+    test_files: Sequence[str] = ()
     scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     day: str = ""
 
