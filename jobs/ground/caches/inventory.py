@@ -280,7 +280,13 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
     """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
-    nodes = {node.name: _addresses(node) for node in caches if node.at_site == cache.at_site}
+    nodes = dict[str, list[str]]()
+    for node in caches:
+        if node.at_site == cache.at_site:
+            parts = urlsplit(node.url)
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            addresses = [f"{host}:{parts.port or _XROOTD_PORT}", node.address]
+            nodes[node.name] = [address for address in addresses if address is not None]
     drained = frozenset(node.name for node in caches if node.drain)
     return Redirector(cache.redirector, nodes, drained)
 
@@ -338,9 +344,3 @@ def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
     return [
         node.name for node in settings.caches.values() if node.at_site == cache.at_site and not node.drain
     ]
-
-
-def _addresses(cache: CacheSettings) -> list[str]:
-    parts = urlsplit(cache.url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return [f"{host}:{parts.port or _XROOTD_PORT}", *([] if cache.address is None else [cache.address])]

@@ -121,7 +121,11 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     for path in (folder, origin_root / "store", namespace):
         folder_for_all(path)
     origin_port, cache_port = ports
-    origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
+    origin_config = (
+        f"xrd.port {origin_port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {origin_root}\n"
+        f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
+    origin = Daemon("origin", folder, origin_port, origin_config)
     text = _cache_config(folder, cache_port, origin_port)
     # A number without a unit would be taken as a share of the disk.
     sizes = [f"{n_bytes // 1024}k" for n_bytes in options.get("files_limit") or ()]
@@ -134,13 +138,6 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
-
-
-def _origin_config(folder: Path, port: int) -> str:
-    return (
-        f"xrd.port {port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {folder}/origin\n"
-        f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
-    )
 
 
 def _cache_config(folder: Path, port: int, origin_port: int) -> str:

@@ -97,7 +97,11 @@ def judged(
     day_s = as_of_s - as_of_s % DAY_S
     # Rejects have no time: those of the whole day are compared with its reads, also when it is judged again.
     n_today = len(known.between(source, min(day_s, until_s - span_s), day_s + DAY_S))
-    n_faulty = _rejected(tables, source, day_label(as_of_s))
+    today = day_label(as_of_s)
+    rejects = tables.head(REJECTS).rows(["source", "reason", "n_rows"], since=today, until=today)
+    is_expected = pc.match_substring_regex(rejects["reason"], EXPECTED_REJECTS)
+    is_faulty = pc.and_not(pc.equal(rejects["source"], source), is_expected)
+    n_faulty = int(pc.sum(rejects["n_rows"].filter(is_faulty)).as_py() or 0)
     share = n_faulty / max(1, n_faulty + n_today)
     why = []
     if expected is not None and expected >= limits.least and n_rows < limits.usual_share * expected:
@@ -119,14 +123,6 @@ def _usual(known: _Known, weeks: int, source: str, until_s: int, span_s: int) ->
         if len(ends) > 1:
             return statistics.median(len(known.between(source, end - span_s, end)) for end in ends)
     return None
-
-
-def _rejected(tables: Tables, source: str, day: str) -> int:
-    rows = tables.head(REJECTS).rows(["source", "reason", "n_rows"], since=day, until=day)
-    is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], EXPECTED_REJECTS))
-    return int(
-        pc.sum(rows.filter(pc.and_(pc.equal(rows["source"], source), is_faulty))["n_rows"]).as_py() or 0
-    )
 
 
 def shortfalls(tables: Tables, *, region: str, as_of_s: int) -> list[str]:

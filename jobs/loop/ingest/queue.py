@@ -117,17 +117,9 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
             "docs/prefill.md describes them"
         )
     grown = announced.growth(tables.replace_rows(QUEUE, list(entries.rows.values()), key), key)
-    rejected = dict(sorted(entries.refused.items()))
-    return QueueSummary(
-        queue,
-        key.as_of,
-        entries.n_entries,
-        entries.n_jobs,
-        len(entries.rows),
-        entries.n_duplicates,
-        rejected,
-        tuple(filter(None, (grown, announced.crowd(tables, key)))),
-    )
+    rejected, alarms = dict(sorted(entries.refused.items())), (grown, announced.crowd(tables, key))
+    counts = entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates
+    return QueueSummary(queue, key.as_of, *counts, rejected, tuple(filter(None, alarms)))
 
 
 def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:

@@ -69,7 +69,11 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
     begin_s, n_turns = beginning(time_s, n_bytes, age_bytes=age_bytes, day_s=day_s)
     held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
-    begin = None if held_s is None else _inventory(record, held, held_s)
+    begin = None
+    if held_s is not None:
+        last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), held_s))
+        item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
+        begin = CacheContents(held_s, item, _ints(held["bytes_on_disk"]), last_use_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
     config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
@@ -174,12 +178,6 @@ def _record(
     action = np.array([_CODES[name] for name in pushed["action"].to_pylist()], np.int64)
     done = PushedActions(_ints(pushed["done_s"]), placed, action)
     return CacheRecord(trace, hit, missed, done, is_control(dids.to_pylist(), control_share), None, 0.0)
-
-
-def _inventory(record: CacheRecord, held: pa.Table, at_s: int) -> CacheContents:
-    last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), at_s))
-    item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
-    return CacheContents(at_s, item, _ints(held["bytes_on_disk"]), last_use_s)
 
 
 def _seconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
