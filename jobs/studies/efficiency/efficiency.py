@@ -167,7 +167,10 @@ def _cells(
     return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
 
 
-def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> tuple[float | None, ...]:
+_Bounded = tuple[float | None, float | None, float | None]
+
+
+def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> _Bounded:
     """`part` / `whole` and its bounds, from a row of both per resample; None: too few tasks, or no whole."""
     if whole <= 0:
         return None, None, None
