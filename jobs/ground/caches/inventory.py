@@ -96,32 +96,24 @@ class Inventory(NamedTuple):
 
 
 def verified(
-    settings: Settings,
-    cache: CacheSettings,
-    *,
-    at_s: int,
-    reported: Sequence[str] = (),
-    chance: random.Random = _CHANCE,
+    settings: Settings, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()
 ) -> Inventory:
     """The inventory of `cache`, verified by samples; of a cache elsewhere the last one that its host wrote.
 
     Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
-    for missing ones. `chance` draws those that are asked for of an inventory from elsewhere. Raises
-    TargetUnavailable if it does not answer, or holds files that the namespace lacks; StaleInputError if the
-    host wrote none within [plan] inventory_age, or by a wrong clock.
+    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks;
+    StaleInputError if the host wrote none within [plan] inventory_age, or by a wrong clock.
     """
     tables = Tables.of(settings)
     if cache.kind == "xcache" and cache.namespace is None:
-        return _by_its_host(settings, tables, cache, at_s=at_s, chance=chance)
+        return _by_its_host(settings, tables, cache, at_s=at_s)
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
     held = list(target(cache).inventory([*_some(names), *_some(reported)]))
     _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
     return Inventory(held, at_s)
 
 
-def _by_its_host(
-    settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int, chance: random.Random
-) -> Inventory:
+def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
     """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
 
     It must be young, and the server agree.
@@ -154,7 +146,7 @@ def _by_its_host(
         if size_bytes is not None:
             held[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
     known = [file.name for file in held.values() if file.bytes_on_disk]
-    at.check_listed(chance.sample(known, min(N_DRAWN, len(known))), of)
+    at.check_listed(_CHANCE.sample(known, min(N_DRAWN, len(known))), of)
     _check_clock(at, cache)
     _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), of)
     return Inventory(list(held.values()), taken_s)
