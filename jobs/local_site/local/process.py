@@ -138,11 +138,13 @@ class Services:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
             deadline = time.monotonic() + patience_s
-            while time.monotonic() < deadline:
+            while True:
                 for process in self._started:
                     process.poll()  # else it stays as a zombie
                 if not (pids := pids & running_processes().keys()):
                     return
+                if time.monotonic() >= deadline:
+                    break
                 time.sleep(_POLL_S)
         raise ServiceError(f"processes {sorted(pids)} do not end; look at them with ps")
 
