@@ -100,7 +100,7 @@ class Plans:
         by_action = {row["action"]: row for row in sums.to_pylist()}
         actions = [action for action in ACTIONS if action in by_action]
         rows = dict[Action, list[Row]]()
-        for action in actions if not request.action else filter(request.action.__eq__, actions):
+        for action in (action for action in actions if request.action in ("", action)):
             items = plan.filter(pc.equal(plan["action"], pa.scalar(action))).sort_by("rank")
             first, n_items = (request.after, ITEMS_SHOWN) if request.action else (0, FIRST_SHOWN)
             rows[action] = items.slice(first, n_items).to_pylist()
