@@ -163,21 +163,21 @@ def _told(event: Mapping[str, Any]) -> bool:
         _webhook(), data=body, headers={"content-type": "application/json"}
     )
     accepted = threading.Event()
+
+    def send() -> None:
+        try:
+            with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S):
+                accepted.set()
+        except (OSError, http.client.HTTPException) as error:  # its text may contain the URL, often a secret
+            _log.warning("cannot report to the webhook: %s (%s)", event["event"], type(error).__name__)
+
     # A thread, as a server that answers byte by byte is never silent for as long as a socket's timeout.
-    sending = threading.Thread(target=_send, args=(request, event["event"], accepted), daemon=True)
+    sending = threading.Thread(target=send, daemon=True)
     sending.start()
     sending.join(_TIMEOUT_S)
     if sending.is_alive():
         _log.warning("cannot report to the webhook: %s (no answer in %d s)", event["event"], _TIMEOUT_S)
     return accepted.is_set()
-
-
-def _send(request: urllib.request.Request, event: object, accepted: threading.Event) -> None:
-    try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S):
-            accepted.set()
-    except (OSError, http.client.HTTPException) as error:  # its text may contain the URL, often a secret
-        _log.warning("cannot report to the webhook: %s (%s)", event, type(error).__name__)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

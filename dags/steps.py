@@ -175,7 +175,9 @@ def spark_step(
 ) -> BaseOperator:
     """A step that may use Spark: in its own process, or submitted to the connection `[airflow] spark`."""
     airflow = scheduling().airflow
-    connection, task = airflow.spark, {"pool": pool, **_in_a_pod(airflow.spark_pod), **task}
+    connection, task = airflow.spark, {"pool": pool, **task}
+    if airflow.spark_pod:  # for Airflow's Kubernetes executor; others ignore it
+        task = {"executor_config": {"pod_template_file": airflow.spark_pod}, **task}
     if not connection:
         return step(command, options, task_id=task_id, **task)
     # Installed only at sites that submit.
@@ -192,11 +194,6 @@ def spark_step(
         conn_id=connection,
         **task,
     )
-
-
-def _in_a_pod(template: str) -> dict[str, Any]:
-    """What Airflow's Kubernetes executor needs of a task; others ignore it."""
-    return {"executor_config": {"pod_template_file": template}} if template else {}
 
 
 def day_param(title: str) -> Param:

@@ -57,8 +57,7 @@ def scan(
 
 def collect(
     out: Annotated[
-        Path,
-        typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill),
+        Path, typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill)
     ],
     port: Annotated[int | None, typer.Option(help="UDP port to listen on; 0 takes any free one")] = None,
     host: Annotated[
@@ -93,19 +92,17 @@ def collect(
     # Without names of sites it is not known what concerns them.
     place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder
-    answer = job.run(
+    how = job.Collecting(
         settings,
-        host=host,
-        port=port,
-        out=out,
-        roll_bytes=parse_bytes(roll_size),
-        roll_s=parse_duration(roll_every),
-        log_every_s=parse_duration(log_every),
+        parse_bytes(roll_size),
+        parse_duration(roll_every),
+        parse_duration(log_every),
         log=console.log,
         now_s=time.time,
         figures=write_counts,
         concerns=place.concerns,
     )
+    answer = job.run(how, host=host, port=port, out=out)
     if console.is_json:
         console.show(answer)
 

@@ -202,12 +202,9 @@ class Lines:
         if not is_step and now_s - self._told_s < EVERY_S:
             return None
         self._told_s, self._is_told = now_s, True
-        took = duration_label(_rounded(now_s - self._began_s))
+        seconds = int(now_s - self._began_s)
+        took = duration_label(seconds if seconds < EVERY_S else seconds // 60 * 60)
         return f"{self._what}{self._step} ({took})"
-
-
-def _rounded(seconds: float) -> int:
-    return int(seconds) if seconds < EVERY_S else int(seconds) // 60 * 60
 
 
 @contextlib.contextmanager

@@ -105,7 +105,6 @@ def _sentences(key: str, value: object) -> list[str]:
 
 
 def _block(row: Row, width: int) -> Iterator[Text]:
-    """The first fact, and the others indented below it."""
     (first, value), *others = row.items()
     yield from facts({first: value}, width=width)
     yield from facts(dict(others), width=width, indent="  ")

@@ -48,11 +48,7 @@ def pull(
         raise InputError(f"every row of {input} was rejected; is {source} its kind? See the table rejects")
 
 
-def arrivals(
-    settings: Settings,
-    as_of: AsOf = None,
-    day: Day = None,
-) -> None:
+def arrivals(settings: Settings, as_of: AsOf = None, day: Day = None) -> None:
     """Judge whether the sources delivered what they usually do.
 
     By their own past, at one decision time (--as-of) or at every cycle of a day (--day). Plans of an
@@ -69,11 +65,7 @@ def arrivals(
             console.warn(f"{arrival.source} is incomplete at {arrival.as_of}: {arrival.why}")
 
 
-def features(
-    settings: Settings,
-    as_of: AsOf = None,
-    day: Day = None,
-) -> None:
+def features(settings: Settings, as_of: AsOf = None, day: Day = None) -> None:
     """Compute the features of the candidates.
 
     At one decision time (--as-of), or at every cycle of a day (--day).

@@ -71,7 +71,6 @@ GROUPS: Mapping[str, Sequence[Any]] = {
 
 
 def _named(command: Any) -> tuple[str, str]:
-    """The name of a command, and the first line of its help."""
     if isinstance(command, typer.Typer):
         return str(command.info.name), str(command.info.help)
     return command.__name__.replace("_", "-"), str(inspect.getdoc(command)).partition("\n")[0]

@@ -99,15 +99,8 @@ def steward_line(figures: StewardFigures) -> str:
     order, version, since_s = figures.following, figures.version, figures.version_since_s
     if version is not None and since_s is not None:
         order = f"{order} ({version} serves since {as_of_label(int(since_s))})"
-    used, most, evicted, saved = (
-        text.text("bytes", n_bytes)
-        for n_bytes in (
-            figures.used_bytes,
-            figures.target_bytes,
-            figures.evicted_bytes_hour,
-            figures.saved_bytes,
-        )
-    )
+    used, most = (text.text("bytes", n) for n in (figures.used_bytes, figures.target_bytes))
+    evicted, saved = (text.text("bytes", n) for n in (figures.evicted_bytes_hour, figures.saved_bytes))
     against, since = f"{saved} saved against LRU", as_of_label(int(figures.started_s))
     if figures.saved_bytes < 0:
         against = f"{saved.removeprefix('-')} more fetched than by LRU"
@@ -154,9 +147,7 @@ def unlock(settings: Settings) -> None:
     console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 
-def package(
-    out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)],
-) -> None:
+def package(out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)]) -> None:
     """Write the program as a zip for spark-submit --py-files.
 
     See docs/hdfs.md.
@@ -258,9 +249,7 @@ def sync(
     console.show(answer)
 
 
-def files(
-    out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")],
-) -> None:
+def files(out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")]) -> None:
     """Write what the documentation names as conf/deploy.
 
     Units, the Helm chart, Prometheus's rules, Grafana's dashboard, HTCondor's hooks.

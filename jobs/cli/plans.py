@@ -103,8 +103,7 @@ def run(
     dataset: _Dataset = "",
     reason: _Reason = "",
     unproven: Annotated[
-        bool,
-        typer.Option("--unproven", help="carry out also what models chose that no promotion covers"),
+        bool, typer.Option("--unproven", help="carry out also what models chose that no promotion covers")
     ] = False,
     evict_now: _EvictNow = False,
     if_current: IfCurrent = False,

@@ -47,8 +47,7 @@ def replay(
         typer.Option(help="low and high, for example 0.90,0.95: purge as an XCache; always without --trace"),
     ] = "",
     purge_interval: Annotated[
-        str,
-        typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval"),
+        str, typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval")
     ] = "",
     block_size: Annotated[
         str,
@@ -123,10 +122,7 @@ def replay(
         what = {"trace": name, "from": reads.since or "", "to": reads.until or ""}
         how = {"watermarks": watermarks, "block_size": block_size}
         run_id = replay_trace.record_run(
-            settings.mlflow,
-            answer,
-            what=reads.what,
-            params={**what, **how, **planned_by},
+            settings.mlflow, answer, what=reads.what, params={**what, **how, **planned_by}
         )
         _say_run(settings, run_id)
 
@@ -186,13 +182,11 @@ def evaluate(
     accesses: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet file of accesses, with files.parquet beside it; defaults to the site's",
-            exists=True,
+            help="Parquet file of accesses, with files.parquet beside it; defaults to the site's", exists=True
         ),
     ] = None,
     cycle: Annotated[
-        str,
-        typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age"),
+        str, typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age")
     ] = AUTO,
     capacity: Annotated[
         str, typer.Option(help="with --trace: capacities, for example 50TB,100TB, instead of fractions")
@@ -265,7 +259,6 @@ def evaluate(
 
 
 def _say_run(settings: Settings, run_id: str) -> None:
-    """Name a run in MLflow, and where it can be looked at."""
     if console.is_json:
         return
     from jobs.pages.runs import where

@@ -151,13 +151,7 @@ def storage(
         keep_ruled=keep_ruled,
     )
     with console.progress("storage") as advance:
-        answer = job.run(
-            settings,
-            reads.accesses(),
-            request,
-            rses=rse or [],
-            on_progress=advance,
-        )
+        answer = job.run(settings, reads.accesses(), request, rses=rse or [], on_progress=advance)
     job.export_storage(answer, out, title="Storage against cache")
     if console.shown_as_json(answer):
         return

@@ -33,10 +33,7 @@ CURVE_COLUMNS = (
     *("clairvoyant_byte_hit_ratio", "bound_byte_hit_ratio"),
 )
 EVALUATION_COLUMNS = ("byte_hit_ratio", "byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
-PROMOTION_COLUMNS = (
-    *("against", "capacity_fraction", "saving_bytes", "lower_bytes", "upper_bytes"),
-    "won",
-)
+PROMOTION_COLUMNS = (*("against", "capacity_fraction", "saving_bytes", "lower_bytes", "upper_bytes"), "won")
 FORECAST_COLUMNS = (
     *("horizon", "cuts", "auc", "recency_auc", "average_precision", "recency_average_precision"),
     *("count_error", "last_count_error"),

@@ -39,12 +39,7 @@ class CycleSummary:
 
 
 def run(
-    settings: Settings,
-    *,
-    as_of_s: int,
-    inputs: Sequence[tuple[str, str]],
-    train: bool,
-    on_progress: Advance,
+    settings: Settings, *, as_of_s: int, inputs: Sequence[tuple[str, str]], train: bool, on_progress: Advance
 ) -> CycleSummary:
     """Run the cycle at `as_of_s`; `inputs`: source and path of each pull.
 

@@ -46,19 +46,7 @@ class TraceFile:
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
         _log.info("reading the trace %s", self.path)
-        return read_trace(
-            self.path,
-            columns=self.columns,
-            time_unit=self.time_unit,
-            time_zone=self.time_zone,
-            missing_size=self.missing_size,
-            kind=self.kind,
-            sort=self.sort,
-            only=self.only,
-            since_s=since_s,
-            until_s=self.until_s,
-            keep=keep,
-        )
+        return read_trace(**vars(self), since_s=since_s, keep=keep)
 
 
 def from_tables(
@@ -96,7 +84,6 @@ def from_tables(
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
-    """The accesses that were known, and happened, before `instant_s`."""
     if instant_s is None:
         return accesses
     instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))

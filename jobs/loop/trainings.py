@@ -16,7 +16,7 @@ from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.store.commits import Key, MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 
 if TYPE_CHECKING:
@@ -35,9 +35,8 @@ class TrainedVersion(NamedTuple):
 def trained_versions(tables: Tables, *, region: str) -> dict[str, TrainedVersion]:
     """The region's versions trained here, by name (`cachecast-emea/3`). Raises ServiceError."""
     try:
-        head = tables.head(TRAININGS)
         columns = ["model_version", "model_digest", "as_of"]
-        rows = read_partitions(head, head.select(owner=region), columns).to_pylist()
+        rows = tables.head(TRAININGS).rows(columns, owner=region).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table trainings cannot be read: {error}") from None
     return {
@@ -52,9 +51,9 @@ def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersio
 
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
     """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
-    key, head = MomentKey.at(until_s, region), tables.head(TRAININGS)
+    key = MomentKey.at(until_s, region)
     rows_by_key: dict[Key, list[dict[str, object]]] = {key: []}
-    for row in read_partitions(head, head.select(owner=region)).to_pylist():
+    for row in tables.head(TRAININGS).rows(owner=region).to_pylist():
         rows_by_key.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
     for where, rows in rows_by_key.items():
         others = [row for row in rows if row["model_version"] != version]
@@ -67,8 +66,7 @@ def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:
     """What the region's last decision lets act, by alias in MLflow. Raises ServiceError."""
     columns = ["champion", "champion_digest", "steward", "steward_digest"]
     try:
-        newest = tables.newest(PROMOTIONS, owner=region)
-        rows = read_partitions(newest, newest.partitions, columns).to_pylist()
+        rows = tables.newest(PROMOTIONS, owner=region).rows(columns).to_pylist()
     except (OSError, pa.ArrowException) as error:
         raise ServiceError(f"the table promotions cannot be read: {error}") from None
     if len(rows) > 1:

@@ -93,7 +93,8 @@ class Plot:
             if labelled:
                 self.figure.legend(
                     [line.drawn for line in labelled],
-                    [_in_legend(line.label) for line in labelled],
+                    # One that began with an underscore would be left out.
+                    ["\u200b" * line.label.startswith("_") + line.label for line in labelled],
                     loc="outside upper center",
                     ncols=4,
                     frameon=False,
@@ -182,8 +183,3 @@ def _svg(figure: Figure, salt: str) -> str:
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
-
-
-def _in_legend(label: str) -> str:
-    """`label`, which matplotlib would leave out of a legend if it began with an underscore."""
-    return f"\u200b{label}" if label.startswith("_") else label

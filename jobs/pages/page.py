@@ -102,7 +102,15 @@ def page(
         loader=jinja2.FunctionLoader(_ours),
     )
     legends, places = _Legends(), {value: k for k, value in enumerate(capacities.values)}
-    drawn = [_shown(section, n, capacities, legends) for n, section in enumerate(sections)]
+    drawn = [
+        vars(section)
+        | {
+            "figures": [
+                _drawn(f, f"{n}-{k}", capacities.values, legends) for k, f in enumerate(section.figures)
+            ]
+        }
+        for n, section in enumerate(sections)
+    ]
     script = _ours("page.js")
     return environment.get_template("page.html").render(
         title=title,
@@ -126,15 +134,6 @@ def page(
 def _unbroken(answer: str | Answer) -> Answer:
     sentence, capacity = (answer, None) if isinstance(answer, str) else answer
     return Answer(_UNIT.sub("\\1\u00a0", sentence), capacity)
-
-
-def _shown(section: Section, n: int, capacities: Capacities, legends: _Legends) -> dict[str, Any]:
-    """The fields of `section`, its plots drawn."""
-    figures = [
-        _drawn(figure, f"{n}-{k}", capacities.values, legends) for k, figure in enumerate(section.figures)
-    ]
-    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
-    return fields | {"figures": figures}
 
 
 def _drawn(figure: Figure, name: str, capacities: Sequence[float], legends: _Legends) -> dict[str, Any]:

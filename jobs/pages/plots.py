@@ -46,10 +46,8 @@ _Amounts: TypeAlias = IntArray | FloatArray
 
 def rank(policy: str) -> tuple[int, str]:
     """The sort key of a policy in legends and tables: LRU first, the bound last."""
-    if policy in POLICIES:
-        at = POLICIES.index(policy)
-        return (at if at < 2 else at + 1), policy
-    return 2, policy
+    order = (*POLICIES[:2], None, *POLICIES[2:])  # others come between
+    return order.index(policy if policy in POLICIES else None), policy
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity_bytes") -> Plot:
@@ -219,7 +217,11 @@ def fill_level(
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         for policy, level in levels.items():
-            points = [_fill_point(at, used, capacity_bytes) for at, used in level]
+            shares = [(at, used / capacity_bytes, used) for at, used in level]
+            points = [
+                Point(at, 100 * x, f"{percent(x, 1)} full ({format_bytes(used)}) at {at:%Y-%m-%d %H:%M} UTC")
+                for at, x, used in shares
+            ]
             look = line_style(policy) if policy else {"color": DARK}
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
             plot.add(policy, line, points, policy=policy or None)
@@ -231,12 +233,6 @@ def fill_level(
         plot.axes.set(ylabel=f"fill, % of {format_bytes(capacity_bytes)}", ylim=(0, 112))
         dated(plot.axes)
         return plot
-
-
-def _fill_point(at: dt.datetime, used_bytes: int, capacity_bytes: int) -> Point:
-    share = used_bytes / capacity_bytes
-    label = f"{percent(share, 1)} full ({format_bytes(used_bytes)}) at {at:%Y-%m-%d %H:%M} UTC"
-    return Point(at, 100 * share, label)
 
 
 def hits_and_misses_over_time(
@@ -287,18 +283,17 @@ def calibration(bins: Sequence[Row]) -> Plot:
         horizons = sorted({r["horizon_s"] for r in bins})
         for (marker, dash), horizon in zip(looks, horizons, strict=False):
             rows = sorted((r for r in bins if r["horizon_s"] == horizon), key=lambda r: r["bin"])
-            points = list(map(_calibration_point, rows))
+            pairs = [(row["predicted"], row["observed"]) for row in rows]
+            points = [
+                Point(100 * p, 100 * read, f"predicted {percent(p, 1)}, {percent(read, 1)} were read")
+                for p, read in pairs
+            ]
             look: Any = {"marker": marker, "markersize": 4, "linestyle": dash}
             (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
             plot.add(f"within {duration_label(horizon)}", line, points)
         plot.axes.set(xlabel="predicted chance of a read, %", ylabel="files that were read, %")
         plot.axes.set(xlim=(0, 100), ylim=(0, 100))
         return plot
-
-
-def _calibration_point(row: Row) -> Point:
-    chance, read = row["predicted"], row["observed"]
-    return Point(100 * chance, 100 * read, f"predicted {percent(chance, 1)}, {percent(read, 1)} were read")
 
 
 def _present(rows: Sequence[Row]) -> list[str]:

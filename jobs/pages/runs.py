@@ -60,8 +60,10 @@ def comparison(
     capacities = sorted({row[capacity] for row in rows})
     # MLflow allows no `+` in the name of a figure.
     competing = {policy.replace("+", "_"): of for policy, of in groups.items() if policy not in (LRU, BOUND)}
-    metrics = _means(competing)
+    metrics = dict[str, float]()
     for policy, of in competing.items():
+        if closed := [row["byte_gap_closed"] for row in of if row["byte_gap_closed"] is not None]:
+            metrics[f"mean_byte_gap_closed/{policy}"] = sum(closed) / len(closed)
         metrics |= figures(of, capacity, f"{policy}/", _GAPS)
     sizes = ", ".join(at_capacity(capacity, size) for size in capacities)
     about = {**params, "capacities": sizes, **code_version()}
@@ -111,12 +113,3 @@ def where(mlflow: MlflowSettings, run_id: str) -> str:
     if at.startswith("http"):
         return f"{at.rstrip('/')}/{page}"
     return f"http://127.0.0.1:5000/{page}, served by `mlflow ui --backend-store-uri {at}`"
-
-
-def _means(groups: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """The mean share of the gap that each policy closed over the capacities, by name in MLflow."""
-    closed = {
-        name: [row["byte_gap_closed"] for row in rows if row["byte_gap_closed"] is not None]
-        for name, rows in groups.items()
-    }
-    return {f"mean_byte_gap_closed/{name}": sum(of) / len(of) for name, of in closed.items() if of}

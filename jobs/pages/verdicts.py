@@ -21,7 +21,11 @@ def by_merit(rows: Sequence[Row], capacity: str) -> list[Row]:
 
 def verdict(rows: Sequence[Row], capacity: str) -> str:
     """Which policy of those that know no future fetches least, and how much less than LRU."""
-    best = [(min(_fair(group), key=_wan), _lru(group)) for group in _groups(rows, capacity) if _fair(group)]
+    best = [
+        (min(fair, key=lambda row: (row["wan_bytes"], row["policy"] != LRU)), _lru(group))
+        for group in _groups(rows, capacity)
+        if (fair := [row for row in group if row["policy"] not in KNOWING])
+    ]
     if not best:
         return "Nothing that could be run was compared."
     if len(best) == 1 or all(lru is None for _, lru in best):
@@ -70,16 +74,8 @@ def _groups(rows: Sequence[Row], capacity: str) -> list[list[Row]]:
     ]
 
 
-def _fair(group: Sequence[Row]) -> list[Row]:
-    return [row for row in group if row["policy"] not in KNOWING]
-
-
 def _lru(group: Sequence[Row]) -> Row | None:
     return next((row for row in group if row["policy"] == LRU), None)
-
-
-def _wan(row: Row) -> tuple[int, bool]:
-    return row["wan_bytes"], row["policy"] != LRU
 
 
 def _name(row: Row) -> str:

@@ -96,32 +96,24 @@ class Inventory(NamedTuple):
 
 
 def verified(
-    settings: Settings,
-    cache: CacheSettings,
-    *,
-    at_s: int,
-    reported: Sequence[str] = (),
-    chance: random.Random = _CHANCE,
+    settings: Settings, cache: CacheSettings, *, at_s: int, reported: Sequence[str] = ()
 ) -> Inventory:
     """The inventory of `cache`, verified by samples; of a cache elsewhere the last one that its host wrote.
 
     Some names of its last inventory until `at_s`, and of `reported`, are looked up in it; the server is asked
-    for missing ones. `chance` draws those that are asked for of an inventory from elsewhere. Raises
-    TargetUnavailable if it does not answer, or holds files that the namespace lacks; StaleInputError if the
-    host wrote none within [plan] inventory_age, or by a wrong clock.
+    for missing ones. Raises TargetUnavailable if it does not answer, or holds files that the namespace lacks;
+    StaleInputError if the host wrote none within [plan] inventory_age, or by a wrong clock.
     """
     tables = Tables.of(settings)
     if cache.kind == "xcache" and cache.namespace is None:
-        return _by_its_host(settings, tables, cache, at_s=at_s, chance=chance)
+        return _by_its_host(settings, tables, cache, at_s=at_s)
     names: list[str] = last(tables, cache.name, at_s=at_s)["name"].to_pylist()
     held = list(target(cache).inventory([*_some(names), *_some(reported)]))
     _log.info("cache %s at %s holds %d files", cache.name, without_login(cache.url), len(held))
     return Inventory(held, at_s)
 
 
-def _by_its_host(
-    settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int, chance: random.Random
-) -> Inventory:
+def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
     """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
 
     It must be young, and the server agree.
@@ -154,7 +146,7 @@ def _by_its_host(
         if size_bytes is not None:
             held[name] = Held(name, size_bytes, size_bytes, True, int(at_disk_s), False)
     known = [file.name for file in held.values() if file.bytes_on_disk]
-    at.check_listed(chance.sample(known, min(N_DRAWN, len(known))), of)
+    at.check_listed(_CHANCE.sample(known, min(N_DRAWN, len(known))), of)
     _check_clock(at, cache)
     _log.info("cache %s held %d files at %s, by its host", cache.name, len(held), of)
     return Inventory(list(held.values()), taken_s)
@@ -280,7 +272,13 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
     """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
-    nodes = {node.name: _addresses(node) for node in caches if node.at_site == cache.at_site}
+    nodes = dict[str, list[str]]()
+    for node in caches:
+        if node.at_site == cache.at_site:
+            parts = urlsplit(node.url)
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            addresses = [f"{host}:{parts.port or _XROOTD_PORT}", node.address]
+            nodes[node.name] = [address for address in addresses if address is not None]
     drained = frozenset(node.name for node in caches if node.drain)
     return Redirector(cache.redirector, nodes, drained)
 
@@ -318,7 +316,10 @@ def is_here(
         others = [node for node in serving if node != cache.name]
         known = {node: last(tables, node, at_s=at_s, since_s=since_s)["did"] for node in others}
         known[cache.name] = pa.chunked_array([pa.array(held, pa.string())])
-        owner = _with_holders(owner, {node: _among(dids, known[node]) for node in sorted(known)})
+        holds = {
+            node: np.array(pc.is_in(dids, value_set=known[node].combine_chunks())) for node in sorted(known)
+        }
+        owner = _with_holders(owner, holds)
     mine: BoolArray = owner == cache.name
     return mine
 
@@ -335,14 +336,3 @@ def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:
     return [
         node.name for node in settings.caches.values() if node.at_site == cache.at_site and not node.drain
     ]
-
-
-def _among(dids: pa.Array, some: pa.ChunkedArray) -> BoolArray:
-    is_among: BoolArray = pc.is_in(dids, value_set=some.combine_chunks()).to_numpy(zero_copy_only=False)
-    return is_among
-
-
-def _addresses(cache: CacheSettings) -> list[str]:
-    parts = urlsplit(cache.url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return [f"{host}:{parts.port or _XROOTD_PORT}", *([] if cache.address is None else [cache.address])]

@@ -72,12 +72,11 @@ class Paths:
         """The path of each of `dids`, null where the prefix is not known."""
         paths = self._paths.take(pc.index_in(dids, value_set=self._dids))
         is_absent = pc.is_null(paths)
-        absent = [self._would_be(_did(did)) for did in dids.filter(is_absent).to_pylist()]
+        absent = list[str | None]()
+        for did in map(_did, dids.filter(is_absent).to_pylist()):
+            prefix = self._prefixes.get(_kind(did), "" if _kind(did) else None)
+            absent.append(None if prefix is None else prefix + place_of(did))
         return pc.replace_with_mask(paths, is_absent, pa.array(absent, pa.string()))
-
-    def _would_be(self, did: Did) -> str | None:
-        prefix = self._prefixes.get(_kind(did), "" if _kind(did) else None)
-        return None if prefix is None else prefix + place_of(did)
 
     @functools.cached_property
     def _prefixes(self) -> Mapping[str, str]:

@@ -49,32 +49,23 @@ class StewardDay:
 
 def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> None:
     """Replace the row of this run on `day` (`2026-03-01`); those of runs before it stay."""
-    row = dataclasses.asdict(steward_day) | {
-        "saved_wan_bytes": steward_day.lru_wan_bytes - steward_day.wan_bytes
-    }
-    others = [
-        run for run in of_day(tables, cache=cache, day=day) if run["started_at"] != steward_day.started_at
-    ]
+    saved = {"saved_wan_bytes": steward_day.lru_wan_bytes - steward_day.wan_bytes}
+    row, runs = dataclasses.asdict(steward_day) | saved, of_day(tables, cache=cache, day=day)
+    others = [run for run in runs if run["started_at"] != steward_day.started_at]
     tables.replace_rows(STEWARD_DAYS, [*others, row], (day, cache))
 
 
 def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
     """The runs of the cache's steward on `day`; empty if there was none."""
-    if not tables.exists(STEWARD_DAYS):
-        return []
-    rows = tables.read_arrow(STEWARD_DAYS, since=day, until=day, owner=cache)
+    rows = tables.head(STEWARD_DAYS).rows(since=day, until=day, owner=cache)
     return list(rows.sort_by("started_at").to_pylist())
 
 
 def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) -> list[Row]:
     """The runs of each day together, the oldest day first."""
-    if not tables.exists(STEWARD_DAYS):
-        return []
-    rows = tables.read_arrow(STEWARD_DAYS, since=since, until=until, owner=cache).sort_by(
-        [("day", "ascending"), ("started_at", "ascending")]
-    )
+    rows = tables.head(STEWARD_DAYS).rows(since=since, until=until, owner=cache)
     days: dict[str, list[Row]] = {}
-    for row in rows.to_pylist():
+    for row in rows.sort_by([("day", "ascending"), ("started_at", "ascending")]).to_pylist():
         days.setdefault(row["day"], []).append(row)
     return [{"day": day, **_sum_of_runs(runs)} for day, runs in days.items()]
 
@@ -150,7 +141,6 @@ class WaitingDays:
             _log.warning("figures that wait for the tables would not outlive a restart: %s", error)
 
     def _read_file(self) -> dict[_RunDay, StewardDay]:
-        """The rows that earlier runs left in the file."""
         try:
             rows = _ROWS.validate_json(files.read_own(self._file, _MOST_BYTES))
             return {(day, row.started_at): row for day, row in rows}

@@ -146,15 +146,10 @@ def _environment(env: Mapping[str, str]) -> list[Layer]:
     for key, text in env.items():
         section, separator, name = key.removeprefix(ENV_PREFIX).lower().partition("__")
         if key.startswith(ENV_PREFIX) and separator:
-            layers.append(Layer(key, {section: {name: _environment_value(key, text)}}))
+            # What is no TOML array or table is for pydantic to convert.
+            value = read_toml(key, f"value = {text}")["value"] if text.startswith(("[", "{")) else text
+            layers.append(Layer(key, {section: {name: value}}))
     return layers
-
-
-def _environment_value(key: str, text: str) -> object:
-    """The value of a TOML array or table; any other text as it is, for pydantic to convert."""
-    if text.startswith(("[", "{")):
-        return read_toml(key, f"value = {text}")["value"]
-    return text
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

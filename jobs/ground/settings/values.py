@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pydantic
 
 from features.common.errors import ConfigError, InputError
-from features.common.faults import Keys, first_fault
+from features.common.faults import first_fault
 from features.common.units import parse_bytes, parse_duration
 from jobs.ground.settings.layers import SHIPPED, Layered
 
@@ -106,10 +106,6 @@ def checked(section: type[SectionType], layers: Layered, *, at: str = "") -> Sec
         return section.model_validate(layers.values[at] if at else layers.values)
     except pydantic.ValidationError as error:
         fault = first_fault(section, error, table=(at,) if at else ())
-        what = fault.what if fault.has_remedy else f"{fault.what}; see {_reference(fault.keys[0])}"
+        explained = "conf/caches/example.toml.sample" if fault.keys[0][:1] == ("caches",) else SHIPPED
+        what = fault.what if fault.has_remedy else f"{fault.what}; see {explained}"
         raise ConfigError(layers.where(*fault.keys), what) from None
-
-
-def _reference(keys: Keys) -> str:
-    """The file that has and explains every key of this table."""
-    return "conf/caches/example.toml.sample" if keys[:1] == ("caches",) else SHIPPED

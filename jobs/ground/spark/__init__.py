@@ -4,7 +4,7 @@ import importlib.util
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from features.common.errors import ServiceError
@@ -51,16 +51,10 @@ def write_code(path: Path) -> Path:
 
     Equal code makes equal bytes. A wheel would be accepted too, but its modules could not be imported.
     """
-    with replaced(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in _files():
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes())
-    return path
-
-
-def _files() -> Iterator[tuple[str, Path]]:
-    """Name in the archive and file, of every room this process runs from, in order."""
     root = Path(__file__).parents[3]
-    for room in _ROOMS:
-        for file in sorted((root / room).rglob("*")):
+    with replaced(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in (file for room in _ROOMS for file in sorted((root / room).rglob("*"))):
             if file.suffix in _FORMS and file.is_file():
-                yield str(file.relative_to(root)), file
+                name = str(file.relative_to(root))
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes())
+    return path

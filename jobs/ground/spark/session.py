@@ -42,7 +42,6 @@ logger.gateway.level = error
 WARNING = "WARNING: Using incubator modules: jdk.incubator.vector"
 """Spark's launcher adds this module to every JVM; the JVM reports it, and no option silences that."""
 _SIEVE = ("grep", "--line-buffered", "-vxF", WARNING)
-_jvm_log = logging.getLogger(__name__)
 _sieves: list[subprocess.Popen[bytes]] = []
 
 
@@ -108,14 +107,10 @@ def _package() -> Path:
     return write_code(folder / "cachecast-package.zip")
 
 
-def _umask() -> int:
-    """That of this process; `os.umask` would change it for other threads."""
-    match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
-    return int(match[1], 8) if match else 0o027
-
-
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
     """Every Spark setting of a session, by key."""
+    # `os.umask` would change that of other threads.
+    umask = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
     conf = {
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
@@ -126,7 +121,7 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
         # Recording the line of code of each column takes most of the time of building a plan.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Hadoop has an umask of its own; this process's holds.
-        "spark.hadoop.fs.permissions.umask-mode": f"{_umask():03o}",
+        "spark.hadoop.fs.permissions.umask-mode": umask[1].zfill(3)[-3:] if umask else "027",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -142,7 +137,7 @@ def start(conf: SparkConf) -> None:
 
     With logging at INFO it is ours unchanged.
     """
-    if SparkContext._gateway is not None or _jvm_log.isEnabledFor(logging.INFO):
+    if SparkContext._gateway is not None or _log.isEnabledFor(logging.INFO):
         return
     # A process of its own loses no line: it reads until the JVM has ended, which may be after this process.
     # In a session of its own Ctrl-C does not reach it.

@@ -117,6 +117,10 @@ class Snapshot:
             and (owner is None or key[-1] == owner)
         }
 
+    def rows(self, columns: Sequence[str] | None = None, **where: str | None) -> pa.Table:
+        """The rows of the partitions that `select` finds by `where`, as `read_partitions` reads them."""
+        return read_partitions(self, self.select(**where), columns)
+
 
 def partitions_of(files: Iterable[StagedFile], cover: Iterable[Key]) -> dict[Key, Partition]:
     """The partitions that `files` make up; those of `cover` that have no file are empty."""

@@ -131,19 +131,13 @@ def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 
 
 def days_there(accesses: Snapshot) -> str:
     """The days that have accesses, in words."""
-    spans = _spans({key[0] for key, part in accesses.partitions.items() if part.n_rows})
-    if not spans:
+    days = sorted({key[0] for key, part in accesses.partitions.items() if part.n_rows})
+    if not days:
         return "there is none on any day"
-    days = [first if first == last else f"{first} to {last}" for first, last in spans]
-    if len(days) > _MOST_SPANS:
-        days = [*days[: _MOST_SPANS - 1], f"further days until {spans[-1][1]}"]
-    return f"there are accesses of {', '.join(days)}"
-
-
-def _spans(days: Collection[str]) -> list[tuple[str, str]]:
-    """First and last day of each run of consecutive days, in order."""
-    runs = itertools.groupby(
-        enumerate(sorted(days)), lambda numbered: parse_day(numbered[1]) - numbered[0] * DAY_S
-    )
-    whole = [[day for _, day in run] for _, run in runs]
-    return [(run[0], run[-1]) for run in whole]
+    # Consecutive days are as far from the first as from it in the list.
+    runs = itertools.groupby(enumerate(days), lambda numbered: parse_day(numbered[1]) - numbered[0] * DAY_S)
+    spans = [[day for _, day in run] for _, run in runs]
+    texts = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    if len(texts) > _MOST_SPANS:
+        texts = [*texts[: _MOST_SPANS - 1], f"further days until {days[-1]}"]
+    return f"there are accesses of {', '.join(texts)}"

@@ -39,7 +39,7 @@ def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
 
     `stated`: did and size_bytes of records.
     """
-    files = tables.read_arrow(FILES, columns=_COLUMNS) if tables.exists(FILES) else stated.slice(0, 0)
+    files = tables.head(FILES).rows(_COLUMNS)
     at = pc.index_in(dids, value_set=files["did"].combine_chunks())
     listed = files["size_bytes"].take(at).fill_null(UNKNOWN).to_numpy()
     return catalogue_first(listed, _most(stated, dids))

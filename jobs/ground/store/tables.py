@@ -39,7 +39,7 @@ from jobs.ground.store.commits import (
     read_partitions,
     snapshot_id,
 )
-from jobs.ground.store.filesystems import Store, store_at
+from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.schema_check import conform, no_table, partition_groups, partition_path
 
 if TYPE_CHECKING:
@@ -142,10 +142,8 @@ class Tables:
         `since` and `until` are inclusive days (`2026-03-01`), `owner` a region or cache.
         Raises StaleInputError, SchemaError.
         """
-        snapshot = self.snapshot(table)
-        return read_partitions(
-            snapshot, snapshot.select(since=since, until=until, as_of=as_of, owner=owner), columns
-        )
+        where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
+        return self.snapshot(table).rows(columns, **where)
 
     def replace_arrow(
         self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
@@ -236,10 +234,15 @@ class Tables:
         while True:
             head = self.head(table)
             _refuse_conflict(table, staged, head, {} if base is None else base.partitions)
-            changed = {k: part for k, part in staged.items() if not _same(head.partitions.get(k), part)}
+            there = {
+                key: (part.digest, part.n_rows) for key, part in head.partitions.items() if key in staged
+            }
+            changed = {k: part for k, part in staged.items() if there.get(k) != (part.digest, part.n_rows)}
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
-                _discard(store, staged.values(), head.partitions.values())
+                used = {part.path.split("/")[0] for part in head.partitions.values()}
+                for name in {part.path.split("/")[0] for part in staged.values() if part.path} - used:
+                    store.remove(name)
                 _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
@@ -297,13 +300,3 @@ def _refuse_conflict(
                 f"table {table.name}, partition {'/'.join(key) or '(whole)'}: "
                 "another run replaced it in the meantime; run again"
             )
-
-
-def _same(old: Partition | None, new: Partition) -> bool:
-    return old is not None and (old.digest, old.n_rows) == (new.digest, new.n_rows)
-
-
-def _discard(store: Store, unused: Iterable[Partition], used: Iterable[Partition]) -> None:
-    keep = {part.path.split("/")[0] for part in used}
-    for name in {part.path.split("/")[0] for part in unused if part.path} - keep:
-        store.remove(name)

@@ -103,7 +103,14 @@ def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance)
     limits, missing = marks(trace), available()
     served = learn(period, limits, on_progress)
     observed = _live(out, trace, base, served, on_progress) if missing is None else {}
-    plain, steward = (_side(name, trace, limits, served, observed.get(name)) for name in ORDERS)
+    sides = []
+    for name, order in ORDERS.items():
+        seen = observed.get(name)
+        # With the capacity that it used on average.
+        held_bytes = limits.low_bytes if seen is None else seen.mean_bytes
+        replayed = replay(trace, limits, order, held_bytes, [served.order])
+        sides.append(Side(name, order, seen, replayed.byte_hit_ratio, replayed.wan_bytes))
+    plain, steward = sides
     purge = replay_purge(trace, limits).byte_hit_ratio
     n_before = period.n_accesses - trace.n_accesses
     return Pair(limits.capacity_bytes, limits.high_bytes, plain, steward, purge, missing, n_before)
@@ -151,13 +158,6 @@ def _live(
             return {name: future.result() for name, future in running.items()}
         finally:
             stopping.set()
-
-
-def _side(name: str, trace: Trace, limits: Marks, served: ServedOrder, observed: Observation | None) -> Side:
-    """A cache, and the replay of its reads with the capacity that it used on average."""
-    order, held_bytes = ORDERS[name], limits.low_bytes if observed is None else observed.mean_bytes
-    replayed = replay(trace, limits, order, held_bytes, [served.order])
-    return Side(name, order, observed, replayed.byte_hit_ratio, replayed.wan_bytes)
 
 
 def all_reads(seed: int) -> Trace:
@@ -256,7 +256,16 @@ def _fetched(closes: Sequence[Row]) -> Iterator[Point]:
 
 def rows_of(pair: Pair) -> list[Row]:
     """A row per cache: what it reported, and what its replay says."""
-    return [_row(pair.plain), _row(pair.steward)]
+    return [
+        {
+            "cache": side.cache,
+            "evicts_by": side.evicts_by,
+            **{name: getattr(side.seen, name, None) for name in ("reads", "byte_hit_ratio", "wan_bytes")},
+            "replayed_byte_hit_ratio": side.replayed_byte_hit_ratio,
+            "replayed_wan_bytes": side.replayed_wan_bytes,
+        }
+        for side in (pair.plain, pair.steward)
+    ]
 
 
 def answers_of(pair: Pair) -> Iterator[str]:
@@ -282,19 +291,6 @@ def answers_of(pair: Pair) -> Iterator[str]:
 
 def _points(side: Side, observed: Observation) -> str:
     return f"{100 * abs(observed.byte_hit_ratio - side.replayed_byte_hit_ratio):.1f}"
-
-
-def _row(side: Side) -> Row:
-    observed = side.seen
-    return {
-        "cache": side.cache,
-        "evicts_by": side.evicts_by,
-        "reads": None if observed is None else observed.reads,
-        "byte_hit_ratio": None if observed is None else observed.byte_hit_ratio,
-        "wan_bytes": None if observed is None else observed.wan_bytes,
-        "replayed_byte_hit_ratio": side.replayed_byte_hit_ratio,
-        "replayed_wan_bytes": side.replayed_wan_bytes,
-    }
 
 
 def _saving(plain_bytes: int, steward_bytes: int) -> str:

@@ -24,7 +24,7 @@ from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, as_row, select
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import Pair, answers_of, rows_of, section
+from jobs.local_site.demo.pair import answers_of, rows_of, section
 from jobs.local_site.demo.site import Demo, Screen, fresh
 from jobs.local_site.demo.xcache import NAME, DemoCache, read_all, running
 from jobs.loop.ingest import pull
@@ -77,16 +77,6 @@ class Reads:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Purge:
-    """The cache's inventory after its own purge."""
-
-    held_files: int
-    pinned_files: int
-    pinned_files_lost: int
-    evicted_files: int
-
-
 def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, account what today's jobs then read; return the answer of each step."""
     with demo.step("plan") as advance:
@@ -102,8 +92,11 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         pushed = _push(demo, advance)
     demo.show_result(f"to {cache.kind}; {UNPROVEN}")
     with demo.step("outcomes") as advance:
-        parts = enumerate(_parts(reads.after))
-        last = [_read_and_push(demo, cache, n, names, advance) for n, names in parts][-1]
+        # Each part brings in about a fifth of what the cache holds.
+        length = -(-len(reads.after) // PARTS)
+        for n in range(PARTS):
+            names = reads.after[n * length : (n + 1) * length]
+            last = _read_and_push(demo, cache, n, names, advance)
         purge = _check_purge(demo)
         advance(PARTS, PARTS + 1, "the cache's records")
         records = pull.run(
@@ -120,12 +113,6 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         "records": records,
         "outcomes": earned,
     }
-
-
-def _parts(names: Sequence[str]) -> list[Sequence[str]]:
-    """Reads in parts, each of which brings in about a fifth of what the cache holds."""
-    length = -(-len(names) // PARTS)
-    return [names[at : at + length] for at in range(0, len(names), length)]
 
 
 def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
@@ -146,7 +133,7 @@ def _push(demo: Demo, advance: Advance) -> Any:
     return push.run(demo.settings, cache=NAME, as_of_s=demo.as_of_s, on_progress=advance, unproven=True)
 
 
-def _check_purge(demo: Demo) -> Purge:
+def _check_purge(demo: Demo) -> dict[str, int]:
     """The inventory after a purge. Raises ServiceError if a pinned file was purged."""
     held = {file.name for file in target(demo.settings.cache(NAME)).inventory()}
     receipts = demo.tables.read_arrow(RECEIPTS, as_of=demo.as_of, owner=NAME)
@@ -158,12 +145,8 @@ def _check_purge(demo: Demo) -> Purge:
         raise ServiceError(
             f"the purge took {len(lost)} of {len(pinned)} pinned files, {min(lost)} among them"
         )
-    return Purge(
-        held_files=len(held),
-        pinned_files=len(pinned),
-        pinned_files_lost=len(lost),
-        evicted_files=sum(action == Action.EVICT for action, _ in done),
-    )
+    counts = {"held_files": len(held), "pinned_files": len(pinned), "pinned_files_lost": len(lost)}
+    return counts | {"evicted_files": sum(action == Action.EVICT for action, _ in done)}
 
 
 def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
@@ -198,7 +181,10 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
         first = [section(both, caches)]
         build.run(demo.settings, out=page, answers=[answer], first=first, note=f"The plan was {UNPROVEN}")
     _show(demo, replays, answers, page)
-    _show_side_by_side(demo.screen, both)
+    title = f"Two XCaches of {format_bytes(both.capacity_bytes)} side by side, with the same reads"
+    demo.screen.table(rows_of(both), title)
+    for line in answers_of(both):
+        demo.screen.line(line)
     return {
         "replays": replays,
         "models": models,
@@ -260,10 +246,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             purge_interval_s=demo.settings.replay.purge_interval,
         )
         answer = site_replay.run(
-            demo.settings,
-            caches,
-            Accesses(None, demo.held_out_s, demo.as_of_s - DAY_S),
-            on_progress=advance,
+            demo.settings, caches, Accesses(None, demo.held_out_s, demo.as_of_s - DAY_S), on_progress=advance
         )
         days = {"from": day_label(demo.held_out_s), "to": day_label(demo.as_of_s - DAY_S)}
         replay_trace.record_run(
@@ -276,7 +259,6 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
 
 
 def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any], page: Path) -> None:
-    """Show the tables, the answers, and where the page and the runs are."""
     screen = demo.screen
     screen.table([select(row, text.REPLAY_COLUMNS) for row in replays], "Replay of the held-out week")
     for name, answer in answers_by_step.items():
@@ -297,11 +279,3 @@ def _show(demo: Demo, replays: Sequence[Row], answers_by_step: Mapping[str, Any]
     screen.line(
         f"       http://127.0.0.1:5000/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
     )
-
-
-def _show_side_by_side(screen: Screen, both: Pair) -> None:
-    """Show what two caches reported of the same reads, and which of them fetched less."""
-    title = f"Two XCaches of {format_bytes(both.capacity_bytes)} side by side, with the same reads"
-    screen.table(rows_of(both), title)
-    for line in answers_of(both):
-        screen.line(line)

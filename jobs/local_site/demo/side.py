@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final, cast
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray
 from features.common.errors import PushError
 from features.common.progress import Advance
 from jobs.ground.settings.tree import CacheSettings, Settings
@@ -31,24 +31,14 @@ _WARM_SHARE: Final = 0.25
 """Share of the looks that the mean use leaves out: the cache is not full yet."""
 
 
-class PacedOrder(EvictionOrder):
-    """`order` by a clock that begins at `from_s` and goes on by `READ_EVERY_S` with each read."""
+class PacedOrder:
+    """An `EvictionOrder` by a clock that begins at `from_s` and goes on by `READ_EVERY_S` with each read."""
 
     def __init__(self, order: EvictionOrder, *, from_s: int) -> None:
         self._order, self._now_s = order, from_s
 
-    @property
-    def following(self) -> str:
-        """See `EvictionOrder`, here and below."""
-        return self._order.following
-
-    def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
-        """Make files known."""
-        self._order.add(dataset, tier, size_bytes)
-
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size."""
-        self._order.resize(file, size_bytes)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._order, name)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """Count a read, whenever it was."""
@@ -58,14 +48,6 @@ class PacedOrder(EvictionOrder):
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
         """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
-
-    def removed(self, file: int) -> None:
-        """A file is not on disk any more."""
-        self._order.removed(file)
-
-    def bytes_on_disk(self, file: int) -> int | None:
-        """What the file has on disk."""
-        return self._order.bytes_on_disk(file)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """The least valuable files now, by the clock of the reads."""
@@ -110,10 +92,7 @@ def read_through(
     `served`: the learned order that its steward follows; None: its order is not learned.
     """
     gstream, ended = site.out / "gstream.txt", threading.Event()
-    with (
-        xcache(gstream, marks, reports_opens=True) as cache,
-        ThreadPoolExecutor(1, "steward") as thread,
-    ):
+    with xcache(gstream, marks, reports_opens=True) as cache, ThreadPoolExecutor(1, "steward") as thread:
         cache.add_files(sizes)
         site.add_cache(
             name=name, kind="xcache", url=cache.url, marks=marks, namespace=cache.namespace, gstream=gstream
@@ -158,7 +137,10 @@ def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_pro
     due, reading = time.monotonic(), _Reading()
     for number, name in enumerate(names):
         if number % _READS_PER_LOOK == 0:
-            _await_room(cache, stopping)
+            deadline = time.monotonic() + _PATIENCE_S
+            while cache.used_bytes() > cache.marks.high_bytes and time.monotonic() < deadline:
+                if stopping.wait(STEP_S):
+                    break
             reading.used_bytes.append(cache.used_bytes())
             on_progress(number, len(names), "jobs read")
         if stopping.wait(max(0.0, due - time.monotonic())):
@@ -172,21 +154,13 @@ def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_pro
     return reading
 
 
-def _await_room(cache: XCache, stopping: threading.Event) -> None:
-    """Wait until the cache is below its high watermark, at most `_PATIENCE_S`."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while cache.used_bytes() > cache.marks.high_bytes and time.monotonic() < deadline:
-        if stopping.wait(STEP_S):
-            return
-
-
 def _run_steward(
     settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
 ) -> int:
     """Run the steward of a cache until `ended`; return how many files it evicted."""
 
     def paced(order: EvictionOrder) -> EvictionOrder:
-        return order if served is None else PacedOrder(order, from_s=served.until_s)
+        return order if served is None else cast(EvictionOrder, PacedOrder(order, from_s=served.until_s))
 
     with (
         contextlib.closing(Journal(settings.push.journal)) as journal,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from features.common.errors import ServiceError
 from features.schema import ACCESSES
@@ -165,39 +165,9 @@ def _on_disk(path: Path) -> int:
         return 0
 
 
-class DemoCache(Protocol):
-    """A running cache, its origin, and the jobs that read through it."""
-
-    kind: str
-    gstream: Path
-
-    def add_files(self, sizes: dict[str, int]) -> None:
-        """Put files of these names and sizes at the origin."""
-        ...
-
-    def read(self, name: str) -> None:
-        """Read all of a file through the cache, as a job does."""
-        ...
-
-    def purge(self) -> None:
-        """Make the cache purge as it does when it exceeds its limit."""
-        ...
-
-
-def read_all(cache: DemoCache, names: Sequence[str]) -> None:
-    """Read files in order, a few at once, as jobs do."""
-    with ThreadPoolExecutor(PARALLEL, "job") as jobs:
-        list(jobs.map(cache.read, names))
-
-
-@contextlib.contextmanager
-def running(site: Site) -> Iterator[DemoCache]:
-    """The demo's cache, configured in `site`; it ends with the block."""
-    with _loopback(site) if available() is None else _folder(site) as cache:
-        yield cache
-
-
 class _Folder:
+    """The same as far as the demo needs it: a folder, filled from another."""
+
     kind = "a directory-backed cache (no XRootD server here)"
 
     def __init__(self, target: DirectoryTarget, origin: Path) -> None:
@@ -213,17 +183,25 @@ class _Folder:
         self._target.purge(MARKS.low, MARKS.high, MARKS.capacity_bytes)
 
 
+DemoCache: TypeAlias = XCache | _Folder
+
+
+def read_all(cache: DemoCache, names: Sequence[str]) -> None:
+    """Read files in order, a few at once, as jobs do."""
+    with ThreadPoolExecutor(PARALLEL, "job") as jobs:
+        list(jobs.map(cache.read, names))
+
+
 @contextlib.contextmanager
-def _loopback(site: Site) -> Iterator[DemoCache]:
+def running(site: Site) -> Iterator[DemoCache]:
+    """The demo's cache, configured in `site`; it ends with the block."""
+    if available() is not None:
+        origin, root = site.out / "origin", site.out / "cache"
+        origin.mkdir()
+        site.add_cache(name=NAME, kind="directory", url=str(root), origin=origin)
+        yield _Folder(DirectoryTarget(NAME, origin, root), origin)
+        return
     gstream = site.out / "gstream.txt"
     with xcache(gstream, MARKS) as cache:
         site.add_cache(name=NAME, kind="xcache", url=cache.url, namespace=cache.namespace, gstream=gstream)
         yield cache
-
-
-@contextlib.contextmanager
-def _folder(site: Site) -> Iterator[DemoCache]:
-    origin, root = site.out / "origin", site.out / "cache"
-    origin.mkdir()
-    site.add_cache(name=NAME, kind="directory", url=str(root), origin=origin)
-    yield _Folder(DirectoryTarget(NAME, origin, root), origin)

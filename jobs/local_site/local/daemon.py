@@ -89,7 +89,12 @@ class Daemon:
 
     def answers(self) -> bool:
         """Whether a server on its port knows the protocol's handshake."""
-        return _answers(self.port)
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5.0) as connection:
+                connection.sendall(_HANDSHAKE)
+                return len(connection.recv(16)) > 0
+        except OSError:
+            return False
 
     def stop(self) -> None:
         """End the daemon; one that is not running is no error."""
@@ -156,12 +161,3 @@ def hand_over(folder: Path) -> None:
             raise ServiceError(
                 f"user {user} cannot enter {parent}; choose a folder outside, or chmod o+x {parent}"
             )
-
-
-def _answers(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
-            connection.sendall(_HANDSHAKE)
-            return len(connection.recv(16)) > 0
-    except OSError:
-        return False

@@ -138,17 +138,15 @@ class Services:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
             deadline = time.monotonic() + patience_s
-            while (pids := self._living(pids)) and time.monotonic() < deadline:
+            while True:
+                for process in self._started:
+                    process.poll()  # else it stays as a zombie
+                if not (pids := pids & running_processes().keys()):
+                    return
+                if time.monotonic() >= deadline:
+                    break
                 time.sleep(_POLL_S)
-            if not pids:
-                return
         raise ServiceError(f"processes {sorted(pids)} do not end; look at them with ps")
-
-    def _living(self, pids: set[int]) -> set[int]:
-        for process in self._started:
-            process.poll()  # else it stays as a zombie
-        there = running_processes()
-        return {pid for pid in pids if pid in there}
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"

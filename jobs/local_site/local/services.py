@@ -1,6 +1,5 @@
 """The services of a local deployment in the order of their start, and how each shows that it works."""
 
-import dataclasses
 import json
 import os
 import shlex
@@ -15,7 +14,6 @@ from features.common.errors import InputError, ServiceError
 from features.common.progress import Advance
 from jobs.ground.store.locks import exclusive
 from jobs.local_site.local import hdfs
-from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, ServiceState
 from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened, write_private
 from jobs.local_site.local.xrootd import available, prepared
@@ -44,8 +42,9 @@ def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
         servers = prepared(
             site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"], reports_opens=True
         )
-        yield _xrootd("origin", servers.origin)
-        yield _xrootd("cache", servers.cache)
+        for name, daemon in (("origin", servers.origin), ("cache", servers.cache)):
+            words, at = daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}"
+            yield Service(name, words, at, daemon.answers)
     yield steward(site)
     yield from airflow(site)
 
@@ -107,9 +106,10 @@ def airflow(site: LocalSite) -> Iterator[Service]:
     port, env = site.ports["airflow"], airflow_env(site)
     web = f"{_LOCAL}:{port}"
     is_up = answers(port, "/api/v2/monitor/health")
-    yield Service("airflow-api", _airflow_words("api-server"), web, is_up, env, page=web)
+    program = [sys.executable, "-m", "airflow"]
+    yield Service("airflow-api", [*program, "api-server"], web, is_up, env, page=web)
     for command, part in _AIRFLOW_PARTS.items():
-        yield Service(f"airflow-{command}", _airflow_words(command), web, airflow_part(port, part), env)
+        yield Service(f"airflow-{command}", [*program, command], web, airflow_part(port, part), env)
 
 
 def prepare_airflow(site: LocalSite) -> None:
@@ -124,17 +124,13 @@ def prepare_airflow(site: LocalSite) -> None:
     )
     if not (site.out / "airflow" / "airflow.db").exists():
         pools = resources.files("conf") / "deploy" / "pools.json"
+        env = os.environ | airflow_env(site)
         for words in (["db", "migrate"], ["pools", "import", str(pools)]):
-            _run_airflow(site, words)
-
-
-def _run_airflow(site: LocalSite, words: list[str]) -> None:
-    env = os.environ | airflow_env(site)
-    command = [sys.executable, "-m", "airflow", *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
-        raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
+            command = [sys.executable, "-m", "airflow", *words]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            if done.returncode:
+                errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
+                raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
 
 
 def _hdfs(site: LocalSite) -> Iterator[Service]:
@@ -146,20 +142,12 @@ def _hdfs(site: LocalSite) -> Iterator[Service]:
     yield Service("hdfs-datanode", [*words, hdfs.DATA_NODE], at, lambda: hdfs.is_up(http_port))
 
 
-def _airflow_words(command: str) -> list[str]:
-    return [sys.executable, "-m", "airflow", command]
-
-
 def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service:
     port = site.ports[name]
     page = "" if at.startswith("UDP") else at
     is_healthy = answers(port, "/health") if page else takes_datagrams(port)
     env: Mapping[str, str] = {"CACHECAST_CONF": str(site.conf)}
     return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env, page)
-
-
-def _xrootd(name: str, daemon: Daemon) -> Service:
-    return Service(name, daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}", daemon.answers)
 
 
 def answers(port: int, path: str) -> Callable[[], bool]:
@@ -194,14 +182,6 @@ def writes(file: Path) -> Callable[[], bool]:
     return look
 
 
-@dataclasses.dataclass(frozen=True)
-class Ended:
-    """The number of processes that `down` ended."""
-
-    out: str
-    processes: int
-
-
 def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
     """Start what is not running, in order; each is healthy before the next.
 
@@ -213,21 +193,17 @@ def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> li
     xrootd = available() is None
     site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
     with exclusive(site.run / ".lock", "up"):
-        return _started(site, xrootd=xrootd, on_progress=on_progress)
+        on_progress(0, 1, "databases")
+        prepare_airflow(site)
+        keeper, states = Services(site.run), []
+        to_start = list(services(site, xrootd=xrootd))
+        for n_done, service in enumerate(to_start):
+            on_progress(n_done, len(to_start), service.name)
+            states.append(keeper.start(service))
+        return states
 
 
-def _started(site: LocalSite, *, xrootd: bool, on_progress: Advance) -> list[ServiceState]:
-    on_progress(0, 1, "databases")
-    prepare_airflow(site)
-    keeper, states = Services(site.run), []
-    to_start = list(services(site, xrootd=xrootd))
-    for n_done, service in enumerate(to_start):
-        on_progress(n_done, len(to_start), service.name)
-        states.append(keeper.start(service))
-    return states
-
-
-def down(out: Path) -> Ended:
-    """End what `up` has started in `out`, and nothing else; files stay."""
+def down(out: Path) -> dict[str, object]:
+    """End what `up` has started in `out`, and nothing else; files stay. `processes`: how many ended."""
     site = deployment_at(out)
-    return Ended(str(site.out), len(Services(site.run).stop()))
+    return {"out": str(site.out), "processes": len(Services(site.run).stop())}

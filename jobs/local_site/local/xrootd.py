@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -60,7 +60,11 @@ def available() -> str | None:
     if program is None:
         return f"no xrootd program found: {_REMEDY}"
     folders = [Path(program).resolve().parents[1] / "lib", *map(Path, _LIBRARY_FOLDERS)]
-    missing = [library for library in _LIBRARIES if not _has_library(library, folders)]
+    missing = [
+        name
+        for name in _LIBRARIES  # of any major version of XRootD
+        if not any(any(folder.glob(f"{at}{name}-*.so")) for folder in folders for at in ("", "*/"))
+    ]
     if missing:
         return f"no {', '.join(missing)} found: {_REMEDY}"
     if os.geteuid() == 0 and (service_user() is None or shutil.which("setpriv") is None):
@@ -117,8 +121,15 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     for path in (folder, origin_root / "store", namespace):
         folder_for_all(path)
     origin_port, cache_port = ports
-    origin = Daemon("origin", folder, origin_port, _origin_config(folder, origin_port))
-    text = _cache_config(folder, cache_port, origin_port) + _purge_config(options.get("files_limit"))
+    origin_config = (
+        f"xrd.port {origin_port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {origin_root}\n"
+        f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
+    origin = Daemon("origin", folder, origin_port, origin_config)
+    text = _cache_config(folder, cache_port, origin_port)
+    # A number without a unit would be taken as a share of the disk.
+    sizes = [f"{n_bytes // 1024}k" for n_bytes in options.get("files_limit") or ()]
+    text += f"pfc.diskusage 0.97 0.98 {' '.join(['files', *sizes]) if sizes else ''} purgeinterval 60s\n"
     if (port := options.get("gstream_port")) is not None:
         n_bytes, to = options.get("gstream_bytes", _GSTREAM_BYTES), f"127.0.0.1:{port}"
         text += f"xrootd.mongstream pfc use flush 1s maxlen {n_bytes} send json fullhdr {to}\n"
@@ -127,13 +138,6 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
-
-
-def _origin_config(folder: Path, port: int) -> str:
-    return (
-        f"xrd.port {port}\nall.export /store r/o\nall.export /atlas r/o\noss.localroot {folder}/origin\n"
-        f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
-    )
 
 
 def _cache_config(folder: Path, port: int, origin_port: int) -> str:
@@ -145,16 +149,3 @@ def _cache_config(folder: Path, port: int, origin_port: int) -> str:
         f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
         f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
     )
-
-
-def _purge_config(files_limit: tuple[int, int, int] | None) -> str:
-    # A number without a unit would be taken as a share of the disk.
-    sizes = () if files_limit is None else (f"{n_bytes // 1024}k" for n_bytes in files_limit)
-    files = "" if files_limit is None else "files " + " ".join(sizes)
-    return f"pfc.diskusage 0.97 0.98 {files} purgeinterval 60s\n"
-
-
-def _has_library(name: str, folders: Iterable[Path]) -> bool:
-    """Whether one of `folders` has library `name` for any major version of XRootD."""
-    patterns = (f"{name}-*.so", f"*/{name}-*.so")
-    return any(next(folder.glob(pattern), None) is not None for folder in folders for pattern in patterns)

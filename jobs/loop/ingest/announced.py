@@ -12,7 +12,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import ANNOUNCED
 from features.schema import QUEUE, REJECTS
 from jobs.ground.store.commits import Key, Snapshot
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queued_files import at
 from jobs.loop.ingest.queues.place import CROWDED
 
@@ -134,10 +134,8 @@ def growth(queues: Snapshot, key: Key) -> str | None:
 
 def crowd(tables: Tables, key: Key) -> str | None:
     """What to say of a queue in whose answer of the day of `key` some named too much; None: nobody did."""
-    head = tables.head(REJECTS)
-    rows = read_partitions(
-        head, head.select(since=key[0], until=key[0]), ["source", "input", "reason", "n_rows"]
-    )
+    columns = ["source", "input", "reason", "n_rows"]
+    rows = tables.head(REJECTS).rows(columns, since=key[0], until=key[0])
     is_its = pc.and_(pc.equal(rows["source"], SOURCE), pc.starts_with(rows["input"], f"{key[2]}: "))
     rows = rows.filter(pc.and_(is_its, pc.starts_with(rows["reason"], CROWDED)))
     n_refused = pc.sum(rows["n_rows"]).as_py()
@@ -146,10 +144,8 @@ def crowd(tables: Tables, key: Key) -> str | None:
 
 def _judged(tables: Tables, as_of_s: int) -> dict[str, list[dict[str, Any]]]:
     """The rows of the table that were known at `as_of_s`, of the days that count, by queue, newest first."""
-    if not tables.exists(ANNOUNCED):
-        return {}
     since, until = day_label(as_of_s - (DAYS + LOOKS_BACK) * DAY_S), day_label(as_of_s)
-    rows = tables.read_arrow(ANNOUNCED, since=since, until=until)
+    rows = tables.head(ANNOUNCED).rows(since=since, until=until)
     rows = rows.filter(pc.less_equal(rows["judged_at"], at(as_of_s))).sort_by([("day", "descending")])
     days: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():

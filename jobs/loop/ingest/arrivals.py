@@ -7,7 +7,6 @@ import dataclasses
 import datetime as dt
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,8 +65,7 @@ class _Known:
 
     def _day(self, day: str) -> pa.Table:
         if day not in self._days:
-            partitions = self._head.select(since=day, until=day)
-            self._days[day] = read_partitions(self._head, partitions, ["source", "known_at"])
+            self._days[day] = self._head.rows(["source", "known_at"], since=day, until=day)
         return self._days[day]
 
 
@@ -99,7 +97,11 @@ def judged(
     day_s = as_of_s - as_of_s % DAY_S
     # Rejects have no time: those of the whole day are compared with its reads, also when it is judged again.
     n_today = len(known.between(source, min(day_s, until_s - span_s), day_s + DAY_S))
-    n_faulty = _rejected(tables, source, day_label(as_of_s))
+    today = day_label(as_of_s)
+    rejects = tables.head(REJECTS).rows(["source", "reason", "n_rows"], since=today, until=today)
+    is_expected = pc.match_substring_regex(rejects["reason"], EXPECTED_REJECTS)
+    is_faulty = pc.and_not(pc.equal(rejects["source"], source), is_expected)
+    n_faulty = int(pc.sum(rejects["n_rows"].filter(is_faulty)).as_py() or 0)
     share = n_faulty / max(1, n_faulty + n_today)
     why = []
     if expected is not None and expected >= limits.least and n_rows < limits.usual_share * expected:
@@ -115,35 +117,18 @@ def _usual(known: _Known, weeks: int, source: str, until_s: int, span_s: int) ->
     """The median of the same hours of this weekday before; with one such week only, of the days before."""
     same_weekday = [until_s - n * _WEEK_S for n in range(1, weeks + 1)]
     for ends in (same_weekday, [until_s - n * DAY_S for n in range(1, 8)]):
-        counts = _counts(known, source, ends, span_s)
-        if len(counts) > 1:
-            return statistics.median(counts)
+        # The newest first, since the source has delivered.
+        while ends and not len(known.between(source, ends[-1] - max(span_s, DAY_S), ends[-1])):
+            ends.pop()
+        if len(ends) > 1:
+            return statistics.median(len(known.between(source, end - span_s, end)) for end in ends)
     return None
-
-
-def _counts(known: _Known, source: str, ends: Sequence[int], span_s: int) -> list[int]:
-    """Reads known within `span_s` before each of `ends`, the newest first, since `source` has delivered."""
-    n = len(ends)
-    while n and not len(known.between(source, ends[n - 1] - max(span_s, DAY_S), ends[n - 1])):
-        n -= 1
-    return [len(known.between(source, end - span_s, end)) for end in ends[:n]]
-
-
-def _rejected(tables: Tables, source: str, day: str) -> int:
-    """Faulty records of `source` that pulls of `day` rejected."""
-    head = tables.head(REJECTS)
-    rows = read_partitions(head, head.select(since=day, until=day), ["source", "reason", "n_rows"])
-    is_faulty = pc.invert(pc.match_substring_regex(rows["reason"], EXPECTED_REJECTS))
-    return int(
-        pc.sum(rows.filter(pc.and_(pc.equal(rows["source"], source), is_faulty))["n_rows"]).as_py() or 0
-    )
 
 
 def shortfalls(tables: Tables, *, region: str, as_of_s: int) -> list[str]:
     """Why the records of a decision time are incomplete, a sentence per source."""
-    head, label = tables.head(ARRIVALS), as_of_label(as_of_s)
-    rows = read_partitions(head, head.select(as_of=label, owner=region), ["source", "why"]).to_pylist()
-    return [f"{row['source']} is incomplete: {row['why']}" for row in rows if row["why"]]
+    rows = tables.head(ARRIVALS).rows(["source", "why"], as_of=as_of_label(as_of_s), owner=region)
+    return [f"{row['source']} is incomplete: {row['why']}" for row in rows.to_pylist() if row["why"]]
 
 
 _LAST_DAYS = 3
@@ -179,23 +164,15 @@ SELECT a.cache AS host, b.cache FROM hours a JOIN hours b USING (did, hour)
     HAVING count(*) >= greatest({_FEWEST}, {_SHARED} * least(x.n, y.n)) ORDER BY ALL"""
 
 
-class Named(NamedTuple):
-    """The number of names of caches, and what is wrong with them, in sentences."""
-
-    n: int
-    faults: list[str]
-
-
-def named(tables: Tables) -> Named:
-    """The caches in their own records of the last days that there are."""
+def named(tables: Tables) -> tuple[int, list[str]]:
+    """The number of names of caches in their own records of the last days, and what is wrong with them."""
     head = tables.head(ACCESSES)
     last = sorted(head.partitions)[-_LAST_DAYS:]
     rows = read_partitions(head, {key: head.partitions[key] for key in last}, _COLUMNS)
-    is_own = pc.and_(pc.is_in(rows["source"], value_set=_OWN), pc.is_valid(rows["cache"]))
-    rows = rows.filter(is_own)
+    rows = rows.filter(pc.and_(pc.is_in(rows["source"], value_set=_OWN), pc.is_valid(rows["cache"])))
     with workspace.opened(ACCESSES) as space:
         space.keep(rows.schema, rows.to_batches())
-        return Named(len(rows["cache"].unique()), list(_faults(space)))
+        return len(rows["cache"].unique()), list(_faults(space))
 
 
 def _faults(space: Workspace) -> Iterator[str]:

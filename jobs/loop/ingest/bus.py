@@ -107,7 +107,10 @@ class Bus:
                 self._failure = str(error)
             finally:
                 self.counts["connected"] = 0
-            self._pause(stopping)
+            until = time.monotonic() + self._pause_s
+            while time.monotonic() < until and not stopping():
+                self._tend()
+                time.sleep(_WAIT_S)
             self._pause_s = min(2 * self._pause_s, _PAUSES_S[1])
 
     def measure(self) -> None:
@@ -119,12 +122,6 @@ class Bus:
     def is_full(self) -> bool:
         """Whether no message is taken, because the files fill their quota."""
         return not self._quota.has_room()
-
-    def _pause(self, stopping: Callable[[], bool]) -> None:
-        until = time.monotonic() + self._pause_s
-        while time.monotonic() < until and not stopping():
-            self._tend()
-            time.sleep(_WAIT_S)
 
     def _follow_broker(self, stopping: Callable[[], bool]) -> None:
         with self._broker.subscribed(
@@ -146,7 +143,10 @@ class Bus:
                 if not taken:
                     since = time.monotonic()
                 self._tend()
-                self._beat()
+                # The heartbeat says that records of caches come.
+                if time.monotonic() >= self._beat_at:
+                    Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
+                    self._beat_at = time.monotonic() + BEAT_EVERY_S
             self._settle(subscription, taken)
 
     def _settle(self, subscription: Subscription, taken: list[Message]) -> None:
@@ -187,12 +187,6 @@ class Bus:
         if time.monotonic() >= self._report_at:
             self._report_at += self._report_every_s
             self._report()
-
-    def _beat(self) -> None:
-        """Write the heartbeat, which says that records of caches come; called only while subscribed."""
-        if time.monotonic() >= self._beat_at:
-            Heartbeat(0, 0, is_full=False).write(self._folder / "gstream")
-            self._beat_at = time.monotonic() + BEAT_EVERY_S
 
 
 def made_writable(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,12 +12,12 @@ from features.common.files import user_cache
 from features.schema import ACCESSES, FILES
 from jobs.ground.settings.sources import IN_USE, RucioSettings
 from jobs.ground.store.filesystems import store_at
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import local_engine
 from jobs.loop.ingest.pull_input import PullSummary, Request
 from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
 from jobs.loop.ingest.sources.local import files_at, is_local
-from prefetch.rucio.session import Row, RucioAccess, Session
+from prefetch.rucio.session import RucioAccess, Session
 
 _NAME = "rucio_server"
 _COMMENT = "#"
@@ -66,24 +66,17 @@ def pull(
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
         for rows in rucio_catalogue.rows(session, datasets):
-            space.take(query, [_lines(rows, path, site.day)])
+            values = pa.array([rucio_catalogue.line(row, site.day) for row in rows], pa.string())
+            inputs = pa.repeat(pa.scalar(path), len(values))  # who named them
+            space.take(query, [pa.record_batch({"value": values, "input": inputs})])
         with tables.exclusive("pull"):
             return local_engine.merge(space, tables, Request(_NAME, path, site))
 
 
-def _lines(rows: Sequence[Row], path: str, day: str) -> pa.RecordBatch:
-    """What the server told, as lines; their input is who named them."""
-    values = pa.array([rucio_catalogue.line(row, day) for row in rows], pa.string())
-    return pa.record_batch({"value": values, "input": pa.repeat(pa.scalar(path), len(values))})
-
-
 def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
     snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
-    partitions = snapshot.select(since=since.isoformat(), until=day.isoformat())
-    columns = [
-        pc.unique(read_partitions(snapshot, {key: part}, ["dataset"])["dataset"])
-        for key, part in partitions.items()
-    ]
+    each = (key[0] for key in snapshot.select(since=since.isoformat(), until=day.isoformat()))
+    columns = [pc.unique(snapshot.rows(["dataset"], since=one, until=one)["dataset"]) for one in each]
     names = pa.chunked_array(columns, pa.string()).drop_null()
     return [str(name) for name in pc.unique(names).sort().to_pylist()]
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,34 +25,48 @@ Figures = Callable[[str, Mapping[str, int]], None]
 """Takes the counts of `collect` (UDP) and `collect_bus`."""
 
 
-def run(
-    settings: CollectSettings,
-    *,
-    host: str,
-    port: int | None,
-    out: Path,
-    roll_bytes: int,
-    roll_s: int,
-    log_every_s: int,
-    log: Callable[[str], None],
-    now_s: Callable[[], float],
-    figures: Figures = lambda _, __: None,
-    concerns: Callable[[str], bool] = lambda _: True,
-) -> dict[str, int]:
+@dataclasses.dataclass(frozen=True)
+class Collecting:
+    """How datagrams and messages are collected. `settings` name the broker, if any.
+
+    `log` gets a line at the start, at the end, and every `log_every_s`, `figures` the counts at the same
+    times. `concerns`: of which RSEs messages of Rucio are kept.
+    """
+
+    settings: CollectSettings
+    roll_bytes: int
+    roll_s: int
+    log_every_s: int
+    log: Callable[[str], None]
+    now_s: Callable[[], float]
+    figures: Figures
+    concerns: Callable[[str], bool]
+
+    def say(self, text: str) -> None:
+        """Log a line with the time."""
+        self.log(f"{as_of_label(int(self.now_s()))} {text}")
+
+    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
+        """Log the counts of a service, and an alarm unless it is empty."""
+        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
+        self.figures(service, counts)
+        if alarm:
+            self.say(f"ALARM: {alarm}")
+
+
+def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str, int]:
     """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
     folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
 
-    Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. `log` gets a line at the
-    start, at the end, and every `log_every_s`, `figures` the counts at the same times. When captures fill
-    their quota, `log` gets an alarm; further datagrams are counted and dropped, messages left at the broker.
-    `concerns`: of which RSEs messages of Rucio are kept. Raises ServiceError (port, disk), ConflictError
-    (another collector writes to `out`), ConfigError.
+    Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. When captures fill their
+    quota, the log gets an alarm; further datagrams are counted and dropped, messages left at the broker.
+    Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
     """
+    settings = how.settings
     if port is None and not settings.broker:
         raise InputError("nothing to collect: give --port for UDP, or --broker, or set [collect] broker")
     broker = _broker(settings) if settings.broker else None
     made_writable(out)
-    how = _How(settings, roll_bytes, roll_s, log_every_s, log, now_s, figures, concerns)
     with exclusive(out / _LOCK, "collect"), until_signalled() as signalled, ThreadPoolExecutor() as pool:
         ended = threading.Event()
 
@@ -69,30 +83,7 @@ def run(
             ended.set()
 
 
-@dataclasses.dataclass(frozen=True)
-class _How:
-    """What both ways to collect share; see `run`."""
-
-    settings: CollectSettings
-    roll_bytes: int
-    roll_s: int
-    log_every_s: int
-    log: Callable[[str], None]
-    now_s: Callable[[], float]
-    figures: Figures
-    concerns: Callable[[str], bool]
-
-    def say(self, text: str) -> None:
-        self.log(f"{as_of_label(int(self.now_s()))} {text}")
-
-    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
-        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
-        self.figures(service, counts)
-        if alarm:
-            self.say(f"ALARM: {alarm}")
-
-
-def _listen(how: _How, host: str, port: int, out: Path, stopping: Callable[[], bool]) -> dict[str, int]:
+def _listen(how: Collecting, host: str, port: int, out: Path, stopping: Callable[[], bool]) -> dict[str, int]:
     """Keep datagrams until `stopping`; their counts."""
     quota_bytes = how.settings.quota
     with contextlib.closing(RollingFiles(out, roll_bytes=how.roll_bytes, roll_s=how.roll_s)) as files:
@@ -101,12 +92,9 @@ def _listen(how: _How, host: str, port: int, out: Path, stopping: Callable[[], b
 
         def report(event: str = "received") -> None:
             nonlocal n_reported
-            n_refused = receiver.counts["over_quota"]
-            alarm = (
-                _full(out, quota_bytes, f"{n_refused} datagrams were not kept")
-                if n_refused > n_reported
-                else ""
-            )
+            n_refused, alarm = receiver.counts["over_quota"], ""
+            if n_refused > n_reported:
+                alarm = _full(out, quota_bytes, f"{n_refused} datagrams were not kept")
             n_reported = n_refused
             how.report("collect", receiver.counts, event, alarm)
 
@@ -117,7 +105,7 @@ def _listen(how: _How, host: str, port: int, out: Path, stopping: Callable[[], b
 
 
 def _follow(
-    how: _How, broker: Broker, out: Path, stopping: Callable[[], bool], ended: threading.Event
+    how: Collecting, broker: Broker, out: Path, stopping: Callable[[], bool], ended: threading.Event
 ) -> dict[str, int]:
     """Keep messages until `stopping`; their counts. Sets `ended` at its end."""
     settings = how.settings
@@ -144,7 +132,11 @@ def _follow(
                 if bus.is_full():
                     alarm = _full(out, settings.quota, "messages are left at the broker")
                 elif n_foreign:
-                    alarm = _foreign(settings.subscribe, n_foreign)
+                    alarm = (
+                        f"{n_foreign} messages of {', '.join(settings.subscribe)} hold no record of a cache, "
+                        "and were acknowledged, so a queue has them no more; does [collect] subscribe name "
+                        "the queue of somebody else?"
+                    )
                 how.report("collect_bus", bus.counts, event, alarm)
 
             how.say(f"following {settings.broker}, writing to {out}")
@@ -171,14 +163,6 @@ def _broker(settings: CollectSettings) -> Broker:
         section="collect",
     )
     return Broker(access)
-
-
-def _foreign(destinations: Sequence[str], n_foreign: int) -> str:
-    places = ", ".join(destinations)
-    return (
-        f"{n_foreign} messages of {places} hold no record of a cache, and were acknowledged, "
-        "so a queue has them no more; does [collect] subscribe name the queue of somebody else?"
-    )
 
 
 def _full(out: Path, quota_bytes: int, so: str) -> str:

@@ -39,14 +39,15 @@ class SiteNames(NamedTuple):
 
     def has(self, reads: pa.Table) -> pa.ChunkedArray:
         """Whether each of `reads` was at the site; one of unknown place may have been."""
-        names = [name for name in pc.unique(reads["site"]).to_pylist() if name is not None and self._is(name)]
+        names = [
+            name
+            for name in pc.unique(reads["site"]).drop_null().to_pylist()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.called)
+        ]
         is_named = pc.is_in(reads["site"], value_set=pa.array(names, pa.string()))
         is_served = pc.is_in(reads["cache"], value_set=pa.array(self.caches, pa.string()))
         is_unknown = pc.and_(pc.is_null(reads["site"]), pc.is_null(reads["cache"]))
         return pc.or_(pc.or_(is_named, is_served), is_unknown)
-
-    def _is(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.called)
 
 
 EVERYWHERE: Mapping[str, SiteNames] = MappingProxyType({})
@@ -196,12 +197,7 @@ class _Judge:
 
 
 def judge(
-    tables: Tables,
-    queue: str,
-    *,
-    as_of_s: int,
-    stale_s: int,
-    sites: Mapping[str, SiteNames] = EVERYWHERE,
+    tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames] = EVERYWHERE
 ) -> None:
     """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
 

@@ -199,13 +199,14 @@ def _catalogued(tables: Tables, names: pa.ChunkedArray, dids: pa.ChunkedArray) -
     """What the files table tells of files by name or DID."""
     columns = [*_OF_FILE, "known_at"]
     empty = arrow_schema(FILES).empty_table().select(columns)
-    if not tables.exists(FILES) or not (len(names) or len(dids)):
-        return empty
+    head = tables.head(FILES)
     # DIDs and names alone take the least memory, and mostly none is known.
-    known = tables.read_arrow(FILES, columns=["did", "name"])
-    if not pc.any(_is_either(known, names, dids)).as_py():
+    if (
+        not (len(names) or len(dids))
+        or not pc.any(_is_either(head.rows(["did", "name"]), names, dids)).as_py()
+    ):
         return empty
-    files = tables.read_arrow(FILES, columns=columns)
+    files = head.rows(columns)
     return files.filter(_is_either(files, names, dids)).combine_chunks()
 
 

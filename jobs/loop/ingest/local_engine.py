@@ -12,7 +12,6 @@ import pyarrow as pa
 from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
-from jobs.ground.store.commits import Snapshot
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import known_names, merging, sources
 from jobs.loop.ingest.pull_input import (
@@ -62,11 +61,15 @@ def merge(
     touched = _touched(space)
     changes = _merged(space, tables, touched, in_two_parts=in_two_parts, renames=bool(request.site.senders))
     known_names.settle(tables, space.table, request.site.scopes, touched)
+    rejects = space.select(
+        "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
+        "WHERE reason IS NOT NULL GROUP BY input, reason"
+    )
     return summarise(
         tables,
         request,
         inputs=space.select("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
-        rejects=_rejects(space, request.source),
+        rejects=rejects.append_column("source", pa.repeat(pa.scalar(request.source), rejects.num_rows)),
         changes=changes,
         n_lost=n_lost,
         alarms=space.alarms,
@@ -101,18 +104,6 @@ def _read(space: Workspace, tables: Tables, source: Source, request: Request, pa
     return 0
 
 
-def _rejects(space: Workspace, source: str) -> pa.Table:
-    rejects = space.select(
-        "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
-        "WHERE reason IS NOT NULL GROUP BY input, reason"
-    )
-    return rejects.append_column("source", pa.repeat(pa.scalar(source), rejects.num_rows))
-
-
-def _rows(base: Snapshot, day: str, columns: Sequence[str] | None) -> pa.Table:
-    return read_partitions(base, {(day,): base.partitions[(day,)]}, columns)
-
-
 def _touched(space: Workspace) -> set[str] | None:
     """The days of the parsed rows, and of those that are retracted; None of a table without days."""
     if not space.table.dated_by:
@@ -130,30 +121,25 @@ def _merged(
     table, base = space.table, tables.head(space.table)
     old = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
     space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in old.items()))
-    reduced = _without_retracted(space) if table == ACCESSES else []
-    if renames and table == ACCESSES:
-        space.database.execute(_DROP_FORMER_NAMES)
+    reduced = list[str]()
+    if table == ACCESSES:
+        where = "WHERE event_id IN (SELECT event_id FROM retracted)"
+        reduced = space.select(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
+        space.database.execute(f"DELETE FROM old {where}")
+        if renames:
+            space.database.execute(_DROP_FORMER_NAMES)
     merging.merge(space, in_two_parts=in_two_parts)
-    changes = Changes.of(merging.changes(space))
-    changes = changes.with_days(reduced)
+    changes = Changes.of(merging.changes(space)).with_days(reduced)
     if table == ACCESSES:
         others = [day for (day,) in base.partitions if (day,) not in old]
-        rows_of = functools.partial(_rows, base)
-        changes = changes.with_days(fetched.settle(space, others, rows_of))
+        settled = fetched.settle(space, others, lambda day, names: base.rows(names, since=day, until=day))
+        changes = changes.with_days(settled)
     if changes.n_new or changes.days or not base.number:
         days = ", ".join(map(literal, changes.days)) or "''"
         where = f"WHERE day IN ({days})" if table.dated_by else ""
         cover = [(day,) for day in reduced]
         tables.replace_each(table, merging.merged_rows(space, where), cover=cover, base=base)
     return changes
-
-
-def _without_retracted(space: Workspace) -> list[str]:
-    """The days whose accesses are fewer without those that are retracted, which leave `old`."""
-    where = "WHERE event_id IN (SELECT event_id FROM retracted)"
-    days: list[str] = space.select(f"SELECT DISTINCT day FROM old {where}")["day"].to_pylist()
-    space.database.execute(f"DELETE FROM old {where}")
-    return days
 
 
 def forget_unpaired(tables: Tables, *, before_s: int) -> None:

@@ -108,7 +108,6 @@ def _rule_of_jobs(_: bool) -> _Rule:
 
 
 def _dated(table: Table) -> dict[str, str]:
-    """What is selected of new and old rows of a dated table."""
     names = _quoted(table.column_names)
     return {"new": f'{", ".join(names)}, {day_of(table)} AS "day"', "old": ", ".join([*names, '"day"'])}
 
@@ -149,11 +148,7 @@ def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Tab
     first = [name for name in ("did",) if name in table.column_names]
     order = ", ".join(_quoted(dict.fromkeys([*table.partition, *first, *table.key])))
     batches = space.batches(f"SELECT {columns} FROM merged {where} ORDER BY {order}")
-    return _by_partition(table, (pa.Table.from_batches([batch]).cast(schema) for batch in batches))
-
-
-def _by_partition(table: Table, rows: Iterable[pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
-    """`rows`, which are in order of their partitions, as one table a partition."""
+    rows = (pa.Table.from_batches([batch]).cast(schema) for batch in batches)
     pieces = itertools.chain.from_iterable(partition_groups(table, piece) for piece in rows)
     for key, group in itertools.groupby(pieces, operator.itemgetter(0)):
         yield key, pa.concat_tables(piece for _, piece in group)

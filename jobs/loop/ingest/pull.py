@@ -3,7 +3,6 @@
 import dataclasses
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from features.common.errors import InputError
 from features.common.input_files import InputFile
@@ -75,15 +74,16 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         alarm = _no_row(path, n_unfinished)
         summary = dataclasses.replace(summary, alarms=(*summary.alarms, alarm))
     summary = dataclasses.replace(summary, n_unfinished=n_unfinished)
+    before_s = day_s - settings.collect.keep
     if new_only:
-        forget_unpaired(tables, before_s=day_s - settings.collect.keep)
+        forget_unpaired(tables, before_s=before_s)
     if not definition.has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
         return summary
     taken = pull_input.taken(engine, tables, Request(source, path, Site()))
-    removed = remove_captures(taken, before_s=day_s - settings.collect.keep)
-    return dataclasses.replace(summary, **removed._asdict())
+    n_removed, n_left = remove_captures(taken, before_s=before_s)
+    return dataclasses.replace(summary, n_removed=n_removed, n_not_removed=n_left)
 
 
 def _pull_from_server(
@@ -150,15 +150,11 @@ def _no_row(path: str, n_files: int) -> str:
     )
 
 
-class Removed(NamedTuple):
-    """Numbers of captures deleted, and of those that this account may not delete."""
+def remove_captures(taken: Iterable[Mark], *, before_s: int) -> tuple[int, int]:
+    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970).
 
-    n_removed: int
-    n_not_removed: int
-
-
-def remove_captures(taken: Iterable[Mark], *, before_s: int) -> Removed:
-    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970)."""
+    Returns the numbers of those deleted, and of those that this account may not delete.
+    """
     n_removed = n_not_removed = 0
     for mark in taken:
         path = local_path(mark.input)
@@ -169,4 +165,4 @@ def remove_captures(taken: Iterable[Mark], *, before_s: int) -> Removed:
             n_removed += 1
         except OSError:
             n_not_removed += 1
-    return Removed(n_removed, n_not_removed)
+    return n_removed, n_not_removed

@@ -14,9 +14,8 @@ import dataclasses
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,23 +114,15 @@ def pull(
     source: str,
     path: str,
     day: dt.date,
-    salt: str = "",
-    caches: Sequence[str] = (),
-    storages: Sequence[str] = (),
-    job_sites: Sequence[str] = (),
-    test_files: Sequence[str] = (),
-    senders: Mapping[str, str] = MappingProxyType({}),
-    scopes: Mapping[str, str] = MappingProxyType({}),
     new_only: bool = False,
+    **of_site: Any,
 ) -> PullSummary:
     """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
 
-    `salt` to `scopes`: see `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull with
-    it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
+    `of_site`: other fields of `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull
+    with it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
     """
-    lists = tuple(caches), tuple(storages), tuple(job_sites), tuple(test_files)
-    site = Site(salt, day.isoformat(), *lists, senders, dict(scopes))
-    request = Request(source, path, site)
+    request = Request(source, path, Site(day=day.isoformat(), **of_site))
     with load_source(source).blamed():
         summary = _merge_new(engine, tables, request) if new_only else engine.merge(tables, request, [path])
     return dataclasses.replace(summary, engine=engine.name)
@@ -148,8 +139,14 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     old = _marks(tables, request.source)
     new = [mark for mark in inputs if mark not in old]
     summary = PullSummary(0, 0, 0, {}, (), 0, n_unchanged=len(inputs) - len(new))
-    for marks in _batches(inputs if whole and new else new, whole=whole):
-        paths = [request.path] if whole else [_as_given(mark.input, request.path) for mark in marks]
+    to_merge = inputs if whole and new else new
+    at_once = max(1, len(to_merge)) if whole else MERGED_AT_ONCE
+    for marks in (to_merge[first : first + at_once] for first in range(0, len(to_merge), at_once)):
+        paths = [request.path]
+        if not whole:
+            # Without `file:` if the request has none, for readers that take only paths.
+            keeps = request.path.startswith("file:")
+            paths = [m.input if keeps else re.sub("^file:/+", "/", m.input) for m in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
     return summary
@@ -161,34 +158,21 @@ def taken(engine: Engine, tables: Tables, request: Request) -> list[Mark]:
     return [mark for mark in _inputs(engine, request) if mark in old]
 
 
-def _batches(marks: Sequence[Mark], *, whole: bool) -> Iterator[Sequence[Mark]]:
-    at_once = max(1, len(marks)) if whole else MERGED_AT_ONCE
-    return (marks[first : first + at_once] for first in range(0, len(marks), at_once))
-
-
 def _inputs(engine: Engine, request: Request) -> list[Mark]:
     """The inputs, without those still being written."""
     marks = engine.inputs(request.path, whole=load_source(request.source).is_whole)
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
 
 
-def _as_given(input: str, path: str) -> str:
-    """A local file's path, without `file:` if `path` has none, for readers that take only paths."""
-    return input if path.startswith("file:") else re.sub("^file:/+", "/", input)
-
-
 def _marks(tables: Tables, source: str) -> set[Mark]:
-    if not tables.exists(PULLS):
-        return set()
     columns = ["source", *(field.name for field in dataclasses.fields(Mark))]
-    rows = tables.read_arrow(PULLS, columns=columns).to_pylist()
+    rows = tables.head(PULLS).rows(columns).to_pylist()
     return {Mark(**row) for row in rows if row.pop("source") == source}
 
 
 def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
     base = tables.head(PULLS)
-    old = tables.read_arrow(PULLS).to_pylist() if base.number else []
-    done = {mark.input for mark in marks}
+    old, done = base.rows().to_pylist(), {mark.input for mark in marks}
     others = [row for row in old if (row["source"], row["input"] in done) != (source, True)]
     rows = [*others, *({"source": source, **dataclasses.asdict(mark)} for mark in marks)]
     rows.sort(key=lambda row: (row["source"], row["input"]))

@@ -19,7 +19,7 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest import announced, judging
 from jobs.loop.ingest.announced import SOURCE
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
-from jobs.loop.ingest.queued_files import NO_FILES, Queued, at, files_of_inputs
+from jobs.loop.ingest.queued_files import Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place
 from jobs.loop.ingest.queues.rucio import NEW_S
@@ -55,13 +55,7 @@ def check_state(settings: Settings) -> None:
 
 
 def run(
-    settings: Settings,
-    *,
-    name: str,
-    source: str,
-    as_of_s: int,
-    site: str | None = None,
-    kind: Kind = "auto",
+    settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None, kind: Kind = "auto"
 ) -> QueueSummary:
     """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
@@ -123,17 +117,9 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
             "docs/prefill.md describes them"
         )
     grown = announced.growth(tables.replace_rows(QUEUE, list(entries.rows.values()), key), key)
-    rejected = dict(sorted(entries.refused.items()))
-    return QueueSummary(
-        queue,
-        key.as_of,
-        entries.n_entries,
-        entries.n_jobs,
-        len(entries.rows),
-        entries.n_duplicates,
-        rejected,
-        tuple(filter(None, (grown, announced.crowd(tables, key)))),
-    )
+    rejected, alarms = dict(sorted(entries.refused.items())), (grown, announced.crowd(tables, key))
+    counts = entries.n_entries, entries.n_jobs, len(entries.rows), entries.n_duplicates
+    return QueueSummary(queue, key.as_of, *counts, rejected, tuple(filter(None, alarms)))
 
 
 def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
@@ -178,9 +164,7 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
 
     An entry counts as far as its queue is believed by then, one of a queue below `announced.DOUBTED` not.
     """
-    if not tables.exists(QUEUE):
-        return Queued(NO_FILES)
-    snapshot = tables.snapshot(QUEUE)
+    snapshot = tables.head(QUEUE)
     # In order of time; what is too old is forgotten.
     latest = {key[2]: key for key in sorted(snapshot.partitions) if parse_as_of(key[1]) <= as_of_s}
     rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})

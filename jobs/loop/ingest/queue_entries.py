@@ -49,8 +49,7 @@ _OR_EMPTY = pydantic.BeforeValidator(lambda v: None if v == "" else v)
 Moment = Annotated[int | None, pydantic.BeforeValidator(lambda v: None if v in ("", None) else _moment(v))]
 Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Owner = Annotated[
-    Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None,
-    _OR_EMPTY,
+    Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None, _OR_EMPTY
 ]
 
 

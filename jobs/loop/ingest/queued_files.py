@@ -93,10 +93,7 @@ def files_of_inputs(
 
 
 def inputs_of(
-    rows: pa.Table,
-    as_of_s: int,
-    believed: Mapping[str, float] = _EVERYTHING,
-    files: pa.Table | None = None,
+    rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING, files: pa.Table | None = None
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
@@ -243,7 +240,6 @@ def files_named(files: pa.Table, inputs: pa.Table) -> tuple[IntArray, IntArray]:
 
 
 def _is_first(inputs: pa.Table) -> BoolArray:
-    """Whether each row of `inputs` is the first of its input."""
     is_first: BoolArray = np.ones(inputs.num_rows, np.bool_)
     last, this = inputs.slice(0, max(0, inputs.num_rows - 1)), inputs.slice(1)
     is_other = [pc.not_equal(this[name], last[name]) for name in ("input", "is_dataset")]

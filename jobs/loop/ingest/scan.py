@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -105,7 +104,7 @@ def scan(
     spaces: Sequence[Path] = (),
     lost_share: float = 1.0,
     test_files: Sequence[str] = (),
-    scopes: Mapping[str, str] = MappingProxyType({}),
+    scopes: Mapping[str, str] = {},
     prefix: str | None = None,
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
@@ -117,11 +116,14 @@ def scan(
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
-    site = Site(day=day_of(as_of_s).isoformat(), test_files=tuple(test_files), scopes=dict(scopes))
+    site = Site(day=day_of(as_of_s).isoformat(), test_files=test_files, scopes=scopes)
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
-        held = _held(space)
+        (held,) = space.select(
+            "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
+            "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
+        ).to_pylist()
         check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
         base = tables.head(CONTENTS)
         with tables.exclusive("pull"):
@@ -144,14 +146,6 @@ def scan(
 def day_of(at_s: int) -> dt.date:
     """The UTC day of seconds since 1970."""
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
-
-
-def _held(space: Workspace) -> dict[str, int]:
-    held: list[dict[str, int]] = space.select(
-        "SELECT count(*) AS files, coalesce(CAST(sum(bytes_on_disk) AS BIGINT), 0) AS bytes_on_disk, "
-        "count_if(complete) AS complete, count_if(open) AS open FROM raw WHERE fault IS NULL"
-    ).to_pylist()
-    return held[0]
 
 
 def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:

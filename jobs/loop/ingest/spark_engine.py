@@ -128,7 +128,15 @@ class SparkEngine:
             return self._rows_of(frame, source.of(query, request.site), frame_rows)
         if is_local(request.path):
             return self._local_lines(source, request, paths)
-        frame = functools.reduce(DataFrame.unionByName, map(self._remote_lines, paths))
+        # Of another file system: lines in bytes, and the file that they came from; unpacked by its suffix.
+        columns = F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input")
+        frames = list[DataFrame]()
+        for path in paths:
+            try:
+                frames.append(self._spark.read.text(path).select(*columns))
+            except AnalysisException as error:
+                raise _unusable(path, error) from None
+        frame = functools.reduce(DataFrame.unionByName, frames)
         query = source.lines(request.site, functools.partial(_first_line, frame), request.path)
         return self._rows_of(frame, query, frame_lines)
 
@@ -145,18 +153,6 @@ class SparkEngine:
         messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
         given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
         return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))
-
-    def _remote_lines(self, path: str) -> DataFrame:
-        """Every line as `value`, in bytes, with the file it came from as `input`, of another file system.
-
-        gz, bz2 and zst by their suffix; `path` may be a folder or a glob. Raises InputError if nothing is
-        there.
-        """
-        try:
-            frame = self._spark.read.text(path)
-        except AnalysisException as error:
-            raise _unusable(path, error) from None
-        return frame.select(F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input"))
 
     def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
@@ -213,7 +209,6 @@ def _unusable(path: str, error: AnalysisException) -> InputError:
 
 
 def _first_line(frame: DataFrame) -> str:
-    """The first line that is not blank; empty if there is none."""
     first = frame.filter(F.trim(F.col("value").cast("string")) != "").select("value").first()
     line = b"" if first is None else bytes(first.value)
     if line.startswith(lines.UTF_16):

@@ -11,7 +11,7 @@ from features.common import files
 from features.common.errors import ServiceError, StaleInputError
 from features.common.units import format_bytes
 from features.results import WORTH
-from features.schema import OUTCOMES, PLANS, arrow_schema
+from features.schema import OUTCOMES, PLANS
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -24,6 +24,11 @@ from prefetch.outcomes import Use
 STORED = ("n_hits", "bytes_saved", "bytes_spent", "bytes_wasted")
 _SUMS = ("read_items", "pending_items", *STORED, "bytes_pending")
 NO_MODEL = "none"
+_OF_DAYS = (
+    *("day", "hit_bytes", "missed_bytes", "prefetched_bytes", "lru_wan_bytes", "saved_wan_bytes"),
+    *("planned_hit_share", "planned_lru_hit_share", "control_hit_share", "control_lru_hit_share"),
+)
+"""Columns of the table worth that the page shows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,21 +51,16 @@ def history(settings: Settings, *, cache: str, since: str | None, until: str | N
     cache, tables = settings.cache(cache).name, Tables.of(settings)
     where = {"since": since, "until": until, "owner": cache}
     watched = steward_days.by_day(tables, cache=cache, since=since, until=until)
-    has_plans = tables.exists(OUTCOMES) and bool(tables.snapshot(OUTCOMES).select(**where))
+    has_plans = bool(tables.head(OUTCOMES).select(**where))
     if not has_plans and not watched:
         raise StaleInputError(
             f"no plan of cache {cache!r} was accounted yet; run `cachecast outcomes --day` or `--as-of`"
         )
-    days = []
-    if tables.exists(WORTH):
-        columns = ["day", *WORTH.column_names]
-        days = tables.read_arrow(WORTH, columns=columns, **where).sort_by("day").to_pylist()
+    days = tables.head(WORTH).rows(["day", *WORTH.column_names], **where).sort_by("day").to_pylist()
     if not has_plans:
         return History([], [], days, watched)
     rows = _with_uses(tables.read_arrow(OUTCOMES, columns=["as_of", "use", *STORED], **where))
-    models = arrow_schema(PLANS).append(pa.field("as_of", pa.string())).empty_table()
-    if tables.exists(PLANS):
-        models = tables.read_arrow(PLANS, columns=["as_of", "model_version"], **where)
+    models = tables.head(PLANS).rows(["as_of", "model_version"], **where)
     by_plan = models.group_by("as_of").aggregate([("model_version", "max")])
     names = dict(zip(by_plan["as_of"].to_pylist(), by_plan["model_version_max"].to_pylist(), strict=True))
     followed = pa.array([names.get(as_of) or NO_MODEL for as_of in rows["as_of"].to_pylist()], pa.string())
@@ -157,7 +157,7 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
             "more than 2 % from the hit bytes that the cache reports, or if its records are too short. "
             "Shares: of the bytes read, by reads that fetched nothing.",
             _plots(judged(past)),
-            [_shown(row) for row in past.days],
+            [{name: row[name] for name in _OF_DAYS} | {"reason": row["withheld"] or ""} for row in past.days],
         ),
         Section(
             "Days of the steward",
@@ -174,10 +174,13 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
         ),
         Section("Plans", OUTCOME_NOTE, (), past.plans),
     ]
+    answers = [verdict(past)] if past.plans or past.days else []
+    if past.steward:
+        answers.append(f"By its own count the steward {saved(past.steward)} on {len(past.steward)} days.")
     html = page(
         title=f"Outcomes of {cache}",
         subtitle="cachecast outcomes",
-        answers=[*([verdict(past)] if past.plans or past.days else []), *_steward_answers(past)],
+        answers=answers,
         sections=[section for section in sections if section.rows],
     )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -193,17 +196,3 @@ def verdict(past: History) -> str:
     if not days:
         return f"No day of {len(past.days)} could be judged."
     return f"{len(days)} of {len(past.days)} days could be judged: on them plans and steward {saved(days)}."
-
-
-def _steward_answers(past: History) -> list[str]:
-    if not past.steward:
-        return []
-    return [f"By its own count the steward {saved(past.steward)} on {len(past.steward)} days."]
-
-
-def _shown(row: Row) -> Row:
-    columns = (
-        *("day", "hit_bytes", "missed_bytes", "prefetched_bytes", "lru_wan_bytes", "saved_wan_bytes"),
-        *("planned_hit_share", "planned_lru_hit_share", "control_hit_share", "control_lru_hit_share"),
-    )
-    return {name: row[name] for name in columns} | {"reason": row["withheld"] or ""}

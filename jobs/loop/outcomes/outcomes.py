@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
 from features.common.errors import NotDueError, StaleInputError
-from features.common.times import DAY_S, as_of_label, day_label, parse_as_of
+from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
 from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.commits import MomentKey
+from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.outcomes.history import STORED
@@ -61,12 +61,19 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
     configured = settings.cache(cache)
     reads, pushed = _own_reads(tables, configured, day_s), _pushed(tables, cache, day_s)
     low, high = configured.watermarks
-    begin_s, n_turns = beginning(
-        *_bytes_brought_in(reads, pushed), age_bytes=int(low * configured.capacity), day_s=day_s
-    )
+    # What came into the cache: bytes missed by reads, and prefetched bytes.
+    brought = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
+    time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(brought["done_s"])])
+    n_bytes = np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(brought["bytes"])])
+    age_bytes = int(low * configured.capacity)
+    begin_s, n_turns = beginning(time_s, n_bytes, age_bytes=age_bytes, day_s=day_s)
     held, held_s = _latest_inventory(tables, cache, begin_s)
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
-    begin = None if held_s is None else _inventory(record, held, held_s)
+    begin = None
+    if held_s is not None:
+        last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), held_s))
+        item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
+        begin = CacheContents(held_s, item, _ints(held["bytes_on_disk"]), last_use_s)
     record = dataclasses.replace(record, begin=begin, n_turns=n_turns)
     config = CacheConfig(configured.capacity, low, high, configured.purge_interval, block_bytes=BLOCK_BYTES)
     pushed_that_day = pushed.filter(pc.greater_equal(pushed["done_s"], day_s))
@@ -115,12 +122,10 @@ def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
 
 def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
     """Items that pushes completed in that cache up to the end of the day, in order of time."""
-    items, receipts = _EMPTY_ITEMS, _EMPTY_RECEIPTS
-    since, until = day_label(day_s - OLDEST_S), day_label(day_s)
-    if tables.exists(PLANS) and tables.exists(RECEIPTS):
-        where = {"since": since, "until": until, "owner": cache}
-        items = tables.read_arrow(PLANS, columns=_EMPTY_ITEMS.column_names, **where)
-        receipts = tables.read_arrow(RECEIPTS, columns=_EMPTY_RECEIPTS.column_names, **where)
+    where = {"since": day_label(day_s - OLDEST_S), "until": day_label(day_s), "owner": cache}
+    items = tables.head(PLANS).rows(["item_id", "size_bytes", "model_version"], **where)
+    columns = ["item_id", "did", "action", "state", "bytes", "updated_at"]
+    receipts = tables.head(RECEIPTS).rows(columns, **where)
     receipts = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))
     rows = receipts.join(items, "item_id", join_type="inner")
     rows = rows.append_column("done_s", _seconds(rows["updated_at"]))
@@ -130,36 +135,18 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-_EMPTY_ITEMS, _EMPTY_HELD, _EMPTY_RECEIPTS = (
-    arrow_schema(table).empty_table().select(columns)
-    for table, columns in (
-        (PLANS, ["item_id", "size_bytes", "model_version"]),
-        (CONTENTS, ["did", "size_bytes", "bytes_on_disk", "last_detach"]),
-        (RECEIPTS, ["item_id", "did", "action", "state", "bytes", "updated_at"]),
-    )
-)
-
-
-def _bytes_brought_in(reads: pa.Table, pushed: pa.Table) -> tuple[IntArray, IntArray]:
-    """Times and sizes of what came into the cache: bytes missed by reads, and prefetched bytes."""
-    fetched = pushed.filter(pc.equal(pushed["action"], Action.PREFETCH))
-    time_s = np.concatenate([_ints(_seconds(reads["accessed_at"])), _ints(fetched["done_s"])])
-    return time_s, np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(fetched["bytes"])])
 
 
 def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
     """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
-    if begin_s is None or not tables.exists(CONTENTS):
-        return _EMPTY_HELD, begin_s
-    since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
-    inventories = tables.snapshot(CONTENTS).select(since=since, until=until, owner=cache)
-    times_s = [at_s for key in inventories if (at_s := parse_as_of(key[1])) <= begin_s]
-    if not times_s:
-        return _EMPTY_HELD, begin_s
-    rows = tables.read_arrow(
-        CONTENTS, as_of=as_of_label(times_s[-1]), owner=cache, columns=_EMPTY_HELD.column_names
-    )
-    return rows, times_s[-1]
+    head, keys = tables.head(CONTENTS), list[Key]()
+    if begin_s is not None:
+        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
+        inventories = head.select(since=since, until=until, owner=cache)
+        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
+    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
+    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    return rows, parse_as_of(keys[0][1]) if keys else begin_s
 
 
 def _record(
@@ -193,12 +180,6 @@ def _record(
     return CacheRecord(trace, hit, missed, done, is_control(dids.to_pylist(), control_share), None, 0.0)
 
 
-def _inventory(record: CacheRecord, held: pa.Table, at_s: int) -> CacheContents:
-    last_use_s = _ints(pc.fill_null(_seconds(held["last_detach"]), at_s))
-    item = _ints(pc.index_in(held["did"], value_set=record.trace.names))
-    return CacheContents(at_s, item, _ints(held["bytes_on_disk"]), last_use_s)
-
-
 def _seconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.divide(times.cast(_UTC).cast(pa.int64()), 1_000_000)
 
@@ -221,11 +202,9 @@ def of_day(settings: Settings, *, cache: str, day_s: int) -> DayVerdict:
 
 def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> set[str]:
     """The plans that have items accounted as pending which expired by `until_s`."""
-    if not tables.exists(OUTCOMES):
-        return set()
     since, until = day_label(until_s - DAY_S - max(settings.features.horizons)), day_label(until_s)
     columns = ["as_of", "use", "expires_at"]
-    rows = tables.read_arrow(OUTCOMES, columns=columns, since=since, until=until, owner=cache)
+    rows = tables.head(OUTCOMES).rows(columns, since=since, until=until, owner=cache)
     is_over = pc.less_equal(rows["expires_at"], dt.datetime.fromtimestamp(until_s, dt.UTC))
     return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
 
@@ -301,7 +280,8 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     # Records of other sources lack the bytes that the cache served.
     own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
     until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
-    items = _items(tables, key)
+    columns = ["item_id", "expires_at", "queues"]
+    items: pd.DataFrame = tables.head(PLANS).rows(columns, as_of=key.as_of, owner=key.owner).to_pandas()
     receipts = receipts.merge(items[["item_id", "expires_at"]], on="item_id", how="left")
     if len(items):  # else the plan is gone
         receipts = receipts.fillna({"expires_at": items["expires_at"].max()})
@@ -309,15 +289,13 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     tables.replace_partition(OUTCOMES, pa.Table.from_pandas(outcome_rows, preserve_index=False), key)
     announced = outcome_rows.merge(items[["item_id", "queues"]].dropna(), on="item_id")
     queues = _of_queues(settings, tables, announced) if len(announced) else ()
-    return _plan_summary(cache, key.as_of, outcome_rows, queues)
-
-
-def _items(tables: Tables, key: MomentKey) -> pd.DataFrame:
-    """The items of a plan; none where it is gone."""
-    columns, plans = ["item_id", "expires_at", "queues"], tables.head(PLANS)
-    rows = read_partitions(plans, plans.select(as_of=key.as_of, owner=key.owner), columns)
-    items: pd.DataFrame = rows.to_pandas()
-    return items
+    counts: dict[str, int] = {}
+    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
+        uses = outcome_rows.loc[outcome_rows["action"] == action, "use"]
+        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
+    counts |= {name: int(outcome_rows[name].sum()) for name in STORED}
+    pending = int(outcome_rows.loc[outcome_rows["use"] == Use.PENDING, "bytes_spent"].sum())
+    return OutcomeSummary(cache=cache, as_of=key.as_of, bytes_pending=pending, queues=queues, **counts)
 
 
 def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[QueueOutcome, ...]:
@@ -331,15 +309,3 @@ def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[
     sums = each.explode("queue").groupby("queue")
     of = sums.agg(files=("did", "size"), **{n: (n, "sum") for n in ("was_read", "bytes_saved", "waiting")})
     return tuple(QueueOutcome(str(queue), *row) for queue, *row in of.reset_index().to_numpy().tolist())
-
-
-def _plan_summary(
-    cache: str, as_of: str, rows: pd.DataFrame, queues: tuple[QueueOutcome, ...]
-) -> OutcomeSummary:
-    counts: dict[str, int] = {}
-    for action, files in ((Action.PREFETCH, "prefetched_files"), (Action.PIN, "pinned_files")):
-        uses = rows.loc[rows["action"] == action, "use"]
-        counts |= {files: len(uses)} | {f"{files}_{use}": int((uses == use).sum()) for use in Use}
-    pending = int(rows.loc[rows["use"] == Use.PENDING, "bytes_spent"].sum())
-    sums = {name: int(rows[name].sum()) for name in STORED}
-    return OutcomeSummary(cache=cache, as_of=as_of, bytes_pending=pending, queues=queues, **counts, **sums)

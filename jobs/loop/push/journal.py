@@ -92,12 +92,10 @@ def _is_damaged(file: Path) -> bool:
 def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:
     """The pins by cache that were done and have not expired, by plans and receipts."""
     days = {"since": day_label(int(now_s - keep_s)), "until": day_label(int(now_s))}
-    if not (tables.exists(PLANS) and tables.exists(RECEIPTS)):
-        return {}
-    done = tables.read_arrow(RECEIPTS, **days, columns=["item_id", "action", "state"])
+    done = tables.head(RECEIPTS).rows(["item_id", "action", "state"], **days)
     is_done = pc.equal(done["state"], ItemState.DONE.value)
     pinned = done.filter(pc.and_(is_done, pc.equal(done["action"], Action.PIN.value)))["item_id"]
-    plans = tables.read_arrow(PLANS, **days, columns=["item_id", "expires_at", "cache"])
+    plans = tables.head(PLANS).rows(["item_id", "expires_at", "cache"], **days)
     stands = pc.greater(plans["expires_at"], pa.scalar(dt.datetime.fromtimestamp(now_s, dt.UTC)))
     is_pin = pc.is_in(plans["item_id"], value_set=pinned.combine_chunks())
     return dict(Counter(plans.filter(pc.and_(is_pin, stands))["cache"].to_pylist()))
@@ -151,10 +149,10 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
 def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
     """Whether the receipts table agrees with the journal about one plan."""
     key = MomentKey.at(as_of_s, cache)
-    if not tables.exists(RECEIPTS) or key not in tables.snapshot(RECEIPTS).partitions:
+    head, columns = tables.head(RECEIPTS), ["item_id", "state", "updated_at"]
+    if key not in head.partitions:
         return False
-    columns = ["item_id", "state", "updated_at"]
-    written = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache, columns=columns)
+    written = head.rows(columns, as_of=key.as_of, owner=cache)
     known = _in_journal(journal, cache, as_of_s).select(columns)
     written, known = (rows.sort_by("item_id") for rows in (written, known))
     return all(written[name].equals(known[name]) for name in columns)

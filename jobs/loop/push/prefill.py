@@ -143,7 +143,9 @@ def run(
     plans = tables.head(PLANS)
     if not dry_run and key in plans.partitions:
         raise TakenError(key)
-    name = PREFILLS + _digest(cache, request)
+    # Repeating a request replaces its earlier entries.
+    text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
+    name = PREFILLS + hashlib.sha256(text.encode()).hexdigest()[:12]
     entries = _entries(request, name, as_of_s, settings.queue.stale)
     requested = pa.Table.from_pylist(list(entries.rows.values()), arrow_schema(QUEUE))
     requested = requested.append_column("queue", pa.repeat(pa.scalar(name), requested.num_rows))
@@ -180,7 +182,21 @@ def run(
             pushed = push.run(settings, cache=cache, as_of_s=as_of_s, on_progress=on_progress)
         else:
             pushed = push.resume(settings, cache=cache, on_progress=on_progress)
-    return _summary(planned, queued, key, name, pushed)
+    plan = planned.plan
+    return PrefillSummary(
+        cache=key.owner,
+        as_of=key.as_of,
+        queue=name,
+        files=queued.files.num_rows,
+        bytes=int(queued.files["size_bytes"].to_numpy().sum()),
+        on_disk=plan.of(Action.PIN).size,
+        prefetch=plan.of(Action.PREFETCH).size,
+        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
+        unknown=queued.n_unknown,
+        left_out=planned.left_out,
+        bound_by=plan.bound_by[Action.PREFETCH],
+        pushed=pushed,
+    )
 
 
 def _entries(request: PrefillRequest, name: str, as_of_s: int, stale_s: int) -> Checked:
@@ -218,29 +234,3 @@ def _fetched_bytes(moment: CacheAtMoment) -> int:
     recent = {key: part for key, part in keys.items() if since_s < parse_as_of(key[1]) < moment.as_of_s}
     rows = read_partitions(plans, recent, ["cost_bytes", "model_version"])
     return pc.sum(rows["cost_bytes"].filter(pc.is_null(rows["model_version"]))).as_py() or 0
-
-
-def _summary(
-    planned: Prefill, queued: Queued, key: MomentKey, name: str, pushed: PushSummary | None
-) -> PrefillSummary:
-    plan = planned.plan
-    return PrefillSummary(
-        cache=key.owner,
-        as_of=key.as_of,
-        queue=name,
-        files=queued.files.num_rows,
-        bytes=int(queued.files["size_bytes"].to_numpy().sum()),
-        on_disk=plan.of(Action.PIN).size,
-        prefetch=plan.of(Action.PREFETCH).size,
-        prefetch_bytes=plan.bytes_of(Action.PREFETCH),
-        unknown=queued.n_unknown,
-        left_out=planned.left_out,
-        bound_by=plan.bound_by[Action.PREFETCH],
-        pushed=pushed,
-    )
-
-
-def _digest(cache: str, request: PrefillRequest) -> str:
-    """An id of the request: repeating it replaces its earlier entries."""
-    text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

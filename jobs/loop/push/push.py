@@ -20,8 +20,7 @@ from jobs.ground.caches.inventory import (
     target,
 )
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import (
     FileFilter,
     PlannedFile,
@@ -130,11 +129,9 @@ def resume(
 def cancel(settings: Settings, *, cache: str, as_of_s: int | None, unpin: bool = False) -> Cancelled:
     """Cancel the unfinished items of all plans for a cache, or of one plan; `unpin`: give up its pins too."""
     name, began_s = settings.cache(cache).name, time.time()
-    with closing(Journal(settings.push.journal)) as journal:
+    with _changing_plans(settings, name, began_s) as journal:
         n_cancelled, n_under_way = journal.plans.cancel(name, as_of_s, now_s=began_s)
         n_unpinned = journal.plans.unpin(name, as_of_s, now_s=began_s) if unpin else 0
-        for at in journal.reports.changed_plans(name, since_s=began_s):
-            write_receipts(Tables.of(settings), journal, name, at)
     label = None if as_of_s is None else as_of_label(as_of_s)
     return Cancelled(name, label, n_cancelled, n_under_way, n_unpinned)
 
@@ -142,10 +139,17 @@ def cancel(settings: Settings, *, cache: str, as_of_s: int | None, unpin: bool =
 def overtake(settings: Settings, *, cache: str, as_of_s: int, by: str) -> None:
     """Let nothing be carried out of a plan that the features of `by` have overtaken, if it was recorded."""
     name, began_s = settings.cache(cache).name, time.time()
-    with closing(Journal(settings.push.journal)) as journal:
+    with _changing_plans(settings, name, began_s) as journal:
         journal.plans.overtake(name, as_of_s, by_s=parse_as_of(by), now_s=began_s)
-        for at in journal.reports.changed_plans(name, since_s=began_s):
-            write_receipts(Tables.of(settings), journal, name, at)
+
+
+@contextmanager
+def _changing_plans(settings: Settings, cache: str, began_s: float) -> Iterator[Journal]:
+    """The journal; the receipts of plans that change in the block are written at its end."""
+    with closing(Journal(settings.push.journal)) as journal:
+        yield journal
+        for at in journal.reports.changed_plans(cache, since_s=began_s):
+            write_receipts(Tables.of(settings), journal, cache, at)
 
 
 def push_limits(settings: Settings, cache: CacheSettings) -> PushLimits:
@@ -249,10 +253,13 @@ def push_rest(
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
     Receipts are written of plans that changed since `since_s` (None: since now), and in any case of the
-    plans at the times `receipts_of`. `check`: see `prefetch.push.push.push`.
+    plans at the times `receipts_of`. `check`: see `prefetch.push.push.push`. Raises LimitError if what was
+    left to the steward is more than a push may evict at once.
     """
     began_s = work.now_s() if since_s is None else since_s
-    _check_evictions(work, at_s=began_s)
+    if (share := work.evict_share) is not None:
+        names = pa.array(work.journal.reports.evictions(work.cache, now_s=began_s), pa.string())
+        check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(began_s), share=share)
     n_waiting = work.journal.reports.planned(work.cache)
     if not work.limits.evicts:
         n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
@@ -277,15 +284,6 @@ def push_rest(
         write_receipts(work.tables, work.journal, work.cache, as_of_s)
     prune(work.tables, work.journal, work.cache, now_s=work.now_s(), keep_s=work.keep_s)
     return summary
-
-
-def _check_evictions(work: PushRun, *, at_s: float) -> None:
-    """Raise LimitError if what was left to the steward is more than a push may evict at once."""
-    if work.evict_share is None:
-        return
-    names = pa.array(work.journal.reports.evictions(work.cache, now_s=at_s), pa.string())
-    share = work.evict_share
-    check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(at_s), share=share)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,8 +330,7 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
     tables, configured = Tables.of(settings), settings.cache(cache)
     name = configured.name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
-    key, head = MomentKey.at(as_of_s, name), tables.head(RECEIPTS)
-    receipts = read_partitions(head, head.select(as_of=key.as_of, owner=key.owner), ["item_id", "state"])
+    receipts = tables.head(RECEIPTS).rows(["item_id", "state"], as_of=as_of_label(as_of_s), owner=name)
     done = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))["item_id"].combine_chunks()
     rows = plan.rows.filter(pc.invert(pc.is_in(plan.rows["item_id"], value_set=done)))
     actions = dict(collections.Counter(rows["action"].to_pylist()))

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -24,15 +24,6 @@ from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.rucio.rse import ReplicaChanges, ReportedReplicas, RseCheck, RseDoor, Sync, SyncSummary, changes
 from prefetch.target import Held
-
-
-@dataclasses.dataclass(frozen=True)
-class RseSetUp:
-    """The changes that made the RSE of `cache` safe; none if it was safe."""
-
-    cache: str
-    rse: str
-    done: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +49,9 @@ def sync(
         tables = Tables.of(settings)
         dids = dids_of(tables, inventory, settings.names.scopes, configured.prefix)
         inventory = _admitted(settings, inventory, dids)
-        held, n_unnamed = _complete_dids(inventory, dids)
+        complete = [_did(dids[file.name]) for file in inventory if file.complete]
+        held = [did for did in complete if did is not None]
+        n_unnamed = len(complete) - len(held)
         unreadable = [did for file in inventory if file.unreadable and (did := _did(dids[file.name]))]
 
         def pending() -> ReplicaChanges:
@@ -72,24 +65,26 @@ def sync(
 
         if dry_run:
             drift = pending()
-            return ReplicaDrift(
-                cache, rse, len(held) + n_unnamed, n_unnamed, len(drift.add), len(drift.remove)
-            )
+            return ReplicaDrift(cache, rse, len(complete), n_unnamed, len(drift.add), len(drift.remove))
         reporting = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
             reporting.recheck()
         reporting.report(pending(), now_s=time.time())
-        return SyncSummary(cache, rse, len(held) + n_unnamed, n_unnamed, **reporting.confirm(wait_s=wait_s))
+        return SyncSummary(cache, rse, len(complete), n_unnamed, **reporting.confirm(wait_s=wait_s))
 
 
-def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> RseSetUp:
-    """Make the RSE of `cache`, or make it safe again; `prefix`, `algorithm`: of its files' paths."""
+def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> dict[str, object]:
+    """Make the RSE of `cache`, or make it safe again; `prefix`, `algorithm`: of its files' paths.
+
+    `done`: the changes that made it safe; none if it was.
+    """
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
         url = urlsplit(configured.url)
         door = RseDoor(url.hostname or "", url.port or 1094, prefix, algorithm)
-    return RseSetUp(cache, rse, tuple(rse_room.set_up(session(settings.rucio), rse, door)))
+    done = tuple(rse_room.set_up(session(settings.rucio), rse, door))
+    return {"cache": cache, "rse": rse, "done": done}
 
 
 def check(settings: Settings, *, cache: str | None) -> list[RseCheck]:
@@ -139,13 +134,6 @@ def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[st
     codes, _ = treatments(settings.plan.planned_by, dids, tiers)
     left_out = (Treatment.NEVER, Treatment.TEST)
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]
-
-
-def _complete_dids(inventory: Iterable[Held], dids_by_name: Mapping[str, str]) -> tuple[list[Did], int]:
-    """The DIDs of complete files, and how many complete files have none."""
-    dids = [_did(dids_by_name[file.name]) for file in inventory if file.complete]
-    known = [did for did in dids if did is not None]
-    return known, len(dids) - len(known)
 
 
 def _did(text: str) -> Did | None:

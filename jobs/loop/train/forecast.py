@@ -1,7 +1,7 @@
 """Step `forecast`: how likely each dataset of a plain popularity series is read again, and how often."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,28 +59,23 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
         models={str(result.n_units): result.model for result in results},
         rows=_write(out, _table(known, results)),
         out=str(out),
-        alarms=(*_silence(known), *_repeated(known)),
+        alarms=tuple(_alarms(known)),
     )
 
 
-def _silence(known: Series) -> tuple[str, ...]:
-    """That nothing was read in the last units before as_of, which more likely were not recorded."""
+def _alarms(known: Series) -> Iterator[str]:
+    """That nothing was read in the last units before as_of, or that rows are equal to others."""
     unit, silent = ("week" if known.unit_s > DAY_S else "day"), known.now - int(known.unit.max(initial=0))
-    if silent < 2:
-        return ()
-    return (
-        f"the series has no read in the {silent} {unit}s up to --as-of, and the forecast takes that for "
-        "silence; if they were not recorded, give an earlier --as-of",
-    )
-
-
-def _repeated(known: Series) -> tuple[str, ...]:
-    if not known.n_twice:
-        return ()
-    return (
-        f"{known.n_twice} rows up to --as-of are equal to another one and count once; if they are of "
-        "different sites, add a column that says which",
-    )
+    if silent >= 2:
+        yield (
+            f"the series has no read in the {silent} {unit}s up to --as-of, and the forecast takes that for "
+            "silence; if they were not recorded, give an earlier --as-of"
+        )
+    if known.n_twice:
+        yield (
+            f"{known.n_twice} rows up to --as-of are equal to another one and count once; if they are of "
+            "different sites, add a column that says which"
+        )
 
 
 def judge(

@@ -1,8 +1,7 @@
 """Step `predict`: every horizon's predictions for the candidates at given as_ofs, and their drift."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from features.common.errors import ModelError, ServiceError, StaleInputError
 from features.common.times import DAY_S, parse_as_of
@@ -50,7 +49,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     aliases = settings.mlflow.serve if alias is None else (alias,)
     features = tables.snapshot(spec.features_table)
     keys = check_features(features, region, as_ofs)
-    with _no_predictions(keys):
+    try:
         champion = promoted_models(tables, region=region).get(CHAMPION)
         trained = trained_versions(tables, region=region)
         digests = {version: files.digest for version, files in trained.items()}
@@ -62,6 +61,9 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
         for as_of in as_ofs:
             models.bundle.check_time(as_of, max_age_s=settings.training.max_age)
         models = models.only(spec.horizons_s)
+    except (ModelError, ServiceError, StaleInputError) as error:
+        consequence = f"no predictions at {keys[0].as_of}, so no plan: caches run plain LRU"
+        raise type(error)(f"{consequence}. {error}") from error
     base = tables.head(PREDICTIONS)
     partitions: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
     engines = Engines.of(settings)
@@ -79,17 +81,6 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     alarms = _watch(tables, features, keys, models, spec)
     done = written(snapshot, as_ofs)
     return Predicted(**dataclasses.asdict(done), model_version=models.version, alarms=alarms)
-
-
-@contextlib.contextmanager
-def _no_predictions(keys: Sequence[MomentKey]) -> Iterator[None]:
-    """Add the consequence for the caches to an error."""
-    try:
-        yield
-    except (ModelError, ServiceError, StaleInputError) as error:
-        raise type(error)(
-            f"no predictions at {keys[0].as_of}, so no plan: caches run plain LRU. {error}"
-        ) from error
 
 
 def _watch(

@@ -60,7 +60,11 @@ def to_predict(settings: Settings, *, as_ofs: Sequence[int], alias: str | None =
     _check_engines(data, PREDICTIONS)
     check_features(data.tables.snapshot(data.spec.features_table), data.region, as_ofs)
     aliases = settings.mlflow.serve if alias is None else (alias,)
-    _check_registry(settings.mlflow.uri, data.region, aliases)
+    # MLflow's database, if it is on this machine: loading MLflow to ask it takes seconds.
+    uri = settings.mlflow.uri
+    database = Path(uri.removeprefix(_SQLITE))
+    if uri.startswith(_SQLITE) and _has_none(database, model_name(data.region), aliases):
+        raise no_model(data.region, aliases)
 
 
 def _check_engines(data: RegionData, written: Table) -> None:
@@ -84,16 +88,6 @@ def check_features(features: Snapshot, region: str, as_ofs: Sequence[int]) -> li
             f"there are no features at {missing[0]}; {latest}: run `cachecast features` for it first"
         )
     return keys
-
-
-def _check_registry(uri: str, region: str, aliases: Sequence[str]) -> None:
-    """Raise StaleInputError if MLflow's database is on this machine, and has no such model.
-
-    Loading MLflow to ask it takes seconds.
-    """
-    path = Path(uri.removeprefix(_SQLITE))
-    if uri.startswith(_SQLITE) and _has_none(path, model_name(region), aliases):
-        raise no_model(region, aliases)
 
 
 def _has_none(database: Path, name: str, aliases: Sequence[str]) -> bool:

@@ -68,8 +68,10 @@ class SparkEngine:
         read = [
             *part_files(READS, work.accesses, work.days),
             *part_files(CATALOGUE, catalogue, catalogue.partitions),
-            *_states(tables, work),
         ]
+        if work.source is not None and work.source.since is not None:
+            read += part_files(STATE, tables.head(STATES), work.source.awake)
+            read += part_files(STATE, tables.head(DORMANT), work.source.dormant)
         pieces = self._read(read, parts.by_file).partitionBy(n_parts, int).mapPartitions(parts.by_dataset)
         written = pieces.partitionBy(n_parts, int).mapPartitions(parts.written).collect()
         done = tables.commit(
@@ -117,15 +119,7 @@ def _n_rows(partitions: Mapping[Key, Partition]) -> int:
     return sum(part.n_rows for part in partitions.values())
 
 
-def _states(tables: Tables, work: FeatureWork) -> Iterator[PartFile]:
-    """The files of the state to be carried on."""
-    if work.source is not None and work.source.since is not None:
-        yield from part_files(STATE, tables.head(STATES), work.source.awake)
-        yield from part_files(STATE, tables.head(DORMANT), work.source.dormant)
-
-
 def _files(written: Iterable[Written], table: Table) -> list[StagedFile]:
-    """The files of a table."""
     return [file.file for file in written if file.table == table.name]
 
 
@@ -251,10 +245,8 @@ class LabelParts:
         """Write the labels of a part."""
         pairs = received(pieces)
         rows = pairs.pop(READS, arrow_schema(ACCESSES).empty_table().select(list(labels.COLUMNS)))
-        reads = labels.Reads(rows, until_s=self.work.until_s)
-        return self.into.written(self._labels(reads, pairs))
-
-    def _labels(self, reads: labels.Reads, pairs: Mapping[Key, pa.Table]) -> Iterator[tuple[Key, pa.Table]]:
-        spec = self.work.spec
-        for key, rows in sorted(pairs.items()):
-            yield key, reads.labels(rows["did"].combine_chunks().sort(), parse_as_of(key[1]), spec)
+        reads, spec = labels.Reads(rows, until_s=self.work.until_s), self.work.spec
+        return self.into.written(
+            (key, reads.labels(files["did"].combine_chunks().sort(), parse_as_of(key[1]), spec))
+            for key, files in sorted(pairs.items())
+        )

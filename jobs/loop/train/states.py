@@ -82,7 +82,9 @@ class States:
         assert work.source is not None
         here, as_of_s = work.keys[-1], work.as_ofs[-1]
         oldest_s = as_of_s - self.spec.history_s
-        dormant = {key: part for key, part in work.source.dormant.items() if self._moved_s(key) > oldest_s}
+        # All reads of the datasets that became dormant then happened before.
+        moved_s = {key: self.spec.dormant_before(parse_as_of(key[1])) for key in work.source.dormant}
+        dormant = {key: part for key, part in work.source.dormant.items() if moved_s[key] > oldest_s}
         if DORMANT in work.state_windows:
             moved = self.tables.head(DORMANT).partitions
             if here not in moved:  # a later state, of a process beside this one, has dropped it
@@ -143,10 +145,6 @@ class States:
             table: [key for key in self._until(table, as_of_s) if key != here and key not in needed]
             for table, needed in ((STATES, states), (DORMANT, dormant))
         }
-
-    def _moved_s(self, key: Key) -> int:
-        """All reads of the datasets that became dormant at `key` happened before this time."""
-        return self.spec.dormant_before(parse_as_of(key[1]))
 
     def _read(self, accesses: Snapshot, days: Mapping[Key, Partition], *times: int) -> DaysRead:
         """These days, and what states at `times` have counted of each."""
@@ -220,7 +218,12 @@ def coded_reads(
     empty = read_partitions(accesses, {}, columns, coded=columns)
     rows = joined(pa.concat_tables([empty, *map_parallel(of_day, sorted(days))]))
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
-        raise _of_no_source(accesses, days, sources)
+        of_all = read_partitions(accesses, days, ["source"], coded=["source"])
+        demanded, names = sorted(set(sources.values())), distinct([of_all["source"]]).to_pylist()
+        raise StaleInputError(
+            f"no access since {min(days)[0]} is of a demand source ({', '.join(demanded)}); there are "
+            f"accesses of {', '.join(names)}: name the one that counts in [sources] demand"
+        )
     return rows
 
 
@@ -256,16 +259,6 @@ def catalogue(tables: Tables) -> pa.Table:
     """The catalogue as features need it, without a row if there is none."""
     files = tables.head(FILES)
     return joined(read_partitions(files, files.partitions, CATALOGUE, coded=CATALOGUE))
-
-
-def _of_no_source(
-    accesses: Snapshot, days: Mapping[Key, Partition], sources: Mapping[str, str]
-) -> StaleInputError:
-    names = distinct([read_partitions(accesses, days, ["source"], coded=["source"])["source"]]).to_pylist()
-    return StaleInputError(
-        f"no access since {min(days)[0]} is of a demand source ({', '.join(sorted(set(sources.values())))}); "
-        f"there are accesses of {', '.join(names)}: name the one that counts in [sources] demand"
-    )
 
 
 def carried(tables: Tables, work: FeatureWork, reads: pa.Table, files: pa.Table) -> Stored:
@@ -353,5 +346,4 @@ def _remembered(rows: pa.Table, work: FeatureWork) -> pa.Table:
 
 
 def _dataset_of(rows: pa.Table) -> pa.ChunkedArray:
-    """The dataset of each row."""
     return pc.coalesce(rows["dataset"].cast(pa.string()), rows["entity"])

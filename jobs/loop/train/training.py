@@ -99,7 +99,6 @@ def _deliver(
 
 
 def _write(tables: Tables, trained: Trained, reports: list[ModelReport]) -> None:
-    """Replace the rows of this training in the tables of metrics."""
     key = MomentKey.at(trained.bundle.until_s, trained.bundle.region)
     tables.replace_rows(MODEL_METRICS, [dataclasses.asdict(report) for report in reports], key)
     tables.replace_rows(RELIABILITY, trained.reliability, key)
@@ -247,12 +246,7 @@ def run(
     on_progress(0, len(data.spec.horizons_s), "labels")
     features.label(data, until_s=until_s)
     return train_and_record(
-        data,
-        settings.training,
-        settings.mlflow,
-        until_s=until_s,
-        compare=compare,
-        on_progress=on_progress,
+        data, settings.training, settings.mlflow, until_s=until_s, compare=compare, on_progress=on_progress
     )
 
 

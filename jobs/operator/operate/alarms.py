@@ -13,7 +13,7 @@ from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, CollectSettings, Settings
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.announced import QueueReport
 from jobs.loop.trainings import trained_versions
 from jobs.operator.operate.remedies import NEW_MODEL, REMEDIES, UNTIL_THEN, WITHHELD
@@ -127,7 +127,7 @@ class Status:
 def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Alarm]:
     """An alarm per source whose records of the last decision time that was judged are incomplete."""
     newest = tables.newest(ARRIVALS, owner=settings.region.name, until=as_of_label(now_s))
-    rows = read_partitions(newest, newest.partitions, ["source", "why", "as_of"]).to_pylist()
+    rows = newest.rows(["source", "why", "as_of"]).to_pylist()
     return [
         alarm(
             "incomplete",
@@ -217,10 +217,10 @@ def _days(tables: Tables, now_s: int) -> list[int]:
 
 def _evaluated(remedy: str, days: Sequence[int], settings: Settings) -> str:
     """The remedy with the day from which an evaluation has days enough to promote a model."""
-    longest_s = settings.training.min_test_days * DAY_S
-    return (
-        remedy.replace("DAY", day_label(max(days[0] + LEARNED_S, days[-1] - longest_s))) if days else remedy
-    )
+    if not days:
+        return remedy
+    first_s = max(days[0] + LEARNED_S, days[-1] - settings.training.min_test_days * DAY_S)
+    return remedy.replace("DAY", day_label(first_s))
 
 
 def pulls(settings: Settings, of: str | None = None) -> str:
@@ -239,7 +239,9 @@ def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Itera
     if (cache.plan_at or "") < due.as_of <= (cache.predictions_at or ""):
         yield alarm("plan-late", cache.cache, due.late("plan", cache.plan_at))
     yield from _push_alarms(cache, as_of_label(now_s))
-    yield from _unproven_alarms(cache)
+    if cache.unproven:
+        text = f"{cache.unproven} items of a model that no promotion covers were pushed with --unproven"
+        yield alarm("unproven", cache.cache, text)
     yield from _disk_alarms(cache, settings)
     yield from _steward_alarms(cache, now_s)
     yield from _capture_alarms(settings.caches[cache.cache], settings.collect)
@@ -266,12 +268,6 @@ def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
         text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
         remedy = filled(WITHHELD, cache.cache, cache.plan_at)
         yield alarm("not-pushed", cache.cache, text, remedy=remedy)
-
-
-def _unproven_alarms(cache: CacheStatus) -> Iterator[Alarm]:
-    if cache.unproven:
-        text = f"{cache.unproven} items of a model that no promotion covers were pushed with --unproven"
-        yield alarm("unproven", cache.cache, text)
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:

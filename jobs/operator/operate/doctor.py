@@ -77,8 +77,15 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _java()
     yield _spark(settings.spark.master)
     yield mlflow(settings.mlflow.uri)
-    yield _rucio(settings.rucio.url)
-    yield _salt(settings.users.salt.get_secret_value())
+    if url := settings.rucio.url:
+        yield answers("rucio", url, f"{url.rstrip('/')}/ping")
+    else:
+        yield Check("rucio", "none", "off", "set [rucio] url")
+    if settings.users.salt.get_secret_value():
+        yield Check("users", "salted", "ok", "users are recorded as salted hashes")
+    else:
+        off = "users are not recorded; set [users] salt in secrets.toml"
+        yield Check("users", "no salt", "off", off)
     if not settings.caches:
         yield Check("caches", "none", "off", "add one file per cache; see docs/operate.md")
     for cache in settings.caches.values():
@@ -127,18 +134,6 @@ def _spark(master: str) -> Check:
             "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
         )
     return accepts("spark", master, urllib.parse.urlsplit(master), _SPARK_PORT)
-
-
-def _rucio(url: str) -> Check:
-    if not url:
-        return Check("rucio", "none", "off", "set [rucio] url")
-    return answers("rucio", url, f"{url.rstrip('/')}/ping")
-
-
-def _salt(salt: str) -> Check:
-    if not salt:
-        return Check("users", "no salt", "off", "users are not recorded; set [users] salt in secrets.toml")
-    return Check("users", "salted", "ok", "users are recorded as salted hashes")
 
 
 def _cache(cache: CacheSettings) -> Check:
@@ -233,16 +228,12 @@ def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
             content: bytes = reply.read(MAX_BYTES)
             return content
     except urllib.error.HTTPError as error:
-        return f"answers {error.code}{_OUT_OF_DATE if _is_out_of_date(error) else ''}"
+        text = b""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            text = error.read(MAX_BYTES)
+        return f"answers {error.code}{_OUT_OF_DATE if b'out-of-date database schema' in text else ''}"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"does not answer ({type(error).__name__})"
-
-
-def _is_out_of_date(error: urllib.error.HTTPError) -> bool:
-    try:
-        return b"out-of-date database schema" in error.read(MAX_BYTES)
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def mlflow(uri: str) -> Check:
@@ -373,8 +364,7 @@ def _parallelism(env: Mapping[str, str]) -> int | None:
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:
     """Those of Airflow's `parts` that its `health` does not report as healthy."""
     states = {} if isinstance(reply, str) else reply
-    return [part for part in parts if not _is_healthy(states.get(part))]
-
-
-def _is_healthy(part: object) -> bool:
-    return isinstance(part, dict) and part.get("status") == "healthy"
+    healthy = [
+        p for p, state in states.items() if isinstance(state, dict) and state.get("status") == "healthy"
+    ]
+    return [part for part in parts if part not in healthy]

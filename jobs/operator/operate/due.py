@@ -43,10 +43,8 @@ def check_served(settings: Settings, *, as_of_s: int) -> None:
     came later than `as_of_s` does not.
     """
     tables, region, aliases = Tables.of(settings), settings.region.name, settings.mlflow.serve
-    champion, known = (
-        promoted_models(tables, region=region).get(CHAMPION),
-        trained_versions(tables, region=region),
-    )
+    champion = promoted_models(tables, region=region).get(CHAMPION)
+    known = trained_versions(tables, region=region)
     may_serve = {name for name in known if CANDIDATE in aliases}
     if champion is not None and CHAMPION in aliases:
         may_serve = {champion.version}

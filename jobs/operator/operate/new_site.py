@@ -84,12 +84,6 @@ def _is_server(cache: str) -> bool:
     return "://" in cache
 
 
-def _suggested_name(cache: str) -> str:
-    """A name for the cache at an address: its host's first part, or its folder."""
-    last = (urlsplit(cache).hostname or "").partition(".")[0] if _is_server(cache) else Path(cache).name
-    return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "cache"
-
-
 def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
     """Write the settings to file `out`; without `force` it must not exist.
 
@@ -101,7 +95,9 @@ def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
     complete = _complete(site)
     tables = complete.tables or str(out.parent / "tables")
-    text = _HEAD + "".join(_toml(name, table) for name, table in _sections(complete, out.parent, tables))
+    text = _HEAD
+    for name, table in _sections(complete, out.parent, tables):
+        text += f"\n[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
     _check(text, out)
     try:
         if complete.cache and not _is_server(complete.cache):
@@ -128,31 +124,29 @@ def _complete(site: NewSite) -> NewSite:
     if site.capacity and not site.cache:
         raise InputError("a capacity is given, and no cache; give --cache, for example root://HOST:1094")
     is_folder = bool(site.cache) and not _is_server(site.cache)
+    # The first part of its host, or its folder.
+    last = Path(site.cache).name if is_folder else (urlsplit(site.cache).hostname or "").partition(".")[0]
+    suggested = re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-")[:64] or "cache"
     if is_folder and not Path(site.origin or "/nowhere").is_dir():
         raise InputError(
             f"{site.cache!r} is no root:// address, and {site.origin!r} is not a folder; a cache in "
             "a folder needs --origin, where its files are fetched from"
         )
+    records = _absolute(site.records)
+    # Only Spark knows other file systems and {a,b}.
+    is_checked = records.startswith("/") and "{" not in records
+    if is_checked and not glob.glob(records):  # noqa: PTH207 - Path.glob takes no absolute one
+        raise InputError(f"nothing is at {records}; give the path or glob of the records, or none")
     return dataclasses.replace(
         site,
-        records=_existing_records(site.records),
-        name=(site.name or _suggested_name(site.cache)) if site.cache else "",
+        records=records,
+        name=(site.name or suggested) if site.cache else "",
         cache=_absolute(site.cache),
         origin=_absolute(site.origin) if is_folder else "",
         namespace=_absolute(site.namespace),
         gstream=_absolute(site.gstream),
         tables=_absolute(site.tables),
     )
-
-
-def _existing_records(path: str) -> str:
-    """The path or glob of the records, absolute if it is local. Raises InputError if nothing is there."""
-    records = _absolute(path)
-    # Only Spark knows other file systems and {a,b}.
-    is_checked = records.startswith("/") and "{" not in records
-    if is_checked and not glob.glob(records):  # noqa: PTH207 - Path.glob takes no absolute one
-        raise InputError(f"nothing is at {records}; give the path or glob of the records, or none")
-    return records
 
 
 def _absolute(path: str) -> str:
@@ -183,20 +177,12 @@ def _sections(site: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, M
     if site.cache:
         kind = "xcache" if _is_server(site.cache) else "directory"
         places = {"origin": site.origin, "namespace": site.namespace, "gstream": site.gstream}
-        cache: dict[str, object] = {
-            "name": site.name,
-            "kind": kind,
-            "url": site.cache,
-            "capacity": site.capacity,
-        }
+        cache: dict[str, object] = {"name": site.name, "kind": kind}
+        cache |= {"url": site.cache, "capacity": site.capacity}
         cache |= {key: place for key, place in places.items() if place}
         cache |= {"watermarks": list(site.watermarks)} if site.watermarks else {}
         cache |= {"steward": True} if site.steward else {}
         yield f"caches.{_key(site.name)}", cache
-
-
-def _toml(name: str, table: Mapping[str, object]) -> str:
-    return f"\n[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items())
 
 
 def _value(value: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,8 +39,13 @@ def measured(folder: str, command: str, cache: str, *, warn: Callable[[str], Non
         ok = True
         raise
     finally:
-        labels = {"command": command, "cache": cache}
-        _leave(folder, _job_samples(labels, started_s, ok=ok), f"{command}-{cache}", warn)
+        labels, now_s = {"command": command, "cache": cache}, time.time()
+        samples = [
+            ("cachecast_job_ended_seconds", "when the command last ended, since 1970", labels, now_s),
+            ("cachecast_job_duration_seconds", "how long it took", labels, now_s - started_s),
+            ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
+        ]
+        _leave(folder, samples, f"{command}-{cache}", warn)
 
 
 def leave_counts(
@@ -60,7 +65,7 @@ def leave_counts(
     _leave(folder, samples, f"{service}-{'-'.join(labels.values())}", warn)
 
 
-def leave(where: Path, name: str, samples: Sequence[Sample]) -> None:
+def leave(where: Path, name: str, samples: Iterable[Sample]) -> None:
     """Replace the file of `name` in folder `where` atomically. Raises OSError."""
     # Loading the client takes a tenth of a second, so only sites with metrics do it.
     from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
@@ -84,16 +89,6 @@ def _leave(folder: str, samples: Sequence[Sample], name: str, warn: Callable[[st
             warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
 
 
-def _job_samples(labels: Mapping[str, str], started_s: float, *, ok: bool) -> list[Sample]:
-    now_s = time.time()
-    samples = [
-        ("cachecast_job_ended_seconds", "when the command last ended, since 1970", labels, now_s),
-        ("cachecast_job_duration_seconds", "how long it took", labels, now_s - started_s),
-        ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
-    ]
-    return samples
-
-
 def of_status(status: Status) -> list[Sample]:
     """The status as metrics for Prometheus."""
     region = {"region": status.region}
@@ -104,18 +99,11 @@ def of_status(status: Status) -> list[Sample]:
         *_moment("cachecast_predictions_as_of_seconds", region, status.predictions_at),
     ]
     for cache in status.caches:
-        label = {"cache": cache.cache}
+        label, (low, high) = {"cache": cache.cache}, cache.watermarks
         samples += [
             ("cachecast_cache_capacity_bytes", "by its settings", label, cache.capacity_bytes),
-            *(
-                (
-                    f"cachecast_cache_{name}_bytes",
-                    f"its {name} watermark",
-                    label,
-                    share * cache.capacity_bytes,
-                )
-                for name, share in zip(("low", "high"), cache.watermarks, strict=True)
-            ),
+            ("cachecast_cache_low_bytes", "its low watermark", label, low * cache.capacity_bytes),
+            ("cachecast_cache_high_bytes", "its high watermark", label, high * cache.capacity_bytes),
             ("cachecast_cache_pins", "pins that stand", label, cache.pins),
             ("cachecast_cache_pinned_bytes", "bytes of their files", label, cache.pinned_bytes),
             *_moment("cachecast_plan_as_of_seconds", label, cache.plan_at),
@@ -143,7 +131,7 @@ def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Samp
     return [] if at is None else [(metric, "moment of the newest, since 1970", labels, parse_as_of(at))]
 
 
-def of_steward(figures: StewardFigures) -> list[Sample]:
+def of_steward(figures: StewardFigures) -> Iterator[Sample]:
     """The figures of a steward as metrics for Prometheus."""
     label = {"cache": figures.cache}
     values = (
@@ -161,18 +149,11 @@ def of_steward(figures: StewardFigures) -> list[Sample]:
         ("lost_reports", "reports of the cache that are missing", figures.lost),
         ("saved_bytes", "missed by plain LRU, less those missed", figures.saved_bytes),
     )
-    return [
-        *((f"cachecast_steward_{name}", text, label, float(n)) for name, text, n in values),
-        *_orders_and_alarms(figures),
-    ]
-
-
-def _orders_and_alarms(figures: StewardFigures) -> Iterator[Sample]:
-    following = {"cache": figures.cache, "order": figures.following}
-    yield "cachecast_steward_follows", "1 for the order followed", following, 1.0
+    for name, text, n in values:
+        yield f"cachecast_steward_{name}", text, label, float(n)
+    yield "cachecast_steward_follows", "1 for the order followed", label | {"order": figures.following}, 1.0
     if figures.version is not None:
-        version = {"cache": figures.cache, "version": figures.version}
-        since_s = float(figures.version_since_s or 0)
+        version, since_s = label | {"version": figures.version}, float(figures.version_since_s or 0)
         yield "cachecast_steward_order_since_seconds", "since when its order serves", version, since_s
     for name in figures.alarms:
-        yield "cachecast_steward_alarm", "1 while it stands", {"alarm": name, "cache": figures.cache}, 1.0
+        yield "cachecast_steward_alarm", "1 while it stands", {"alarm": name, **label}, 1.0

@@ -16,8 +16,7 @@ NEW_MODEL: Final = (
 )
 REMEDIES: Final[Mapping[str, Remedy]] = {
     "no-champion": Remedy(
-        f"{NEW_MODEL}; the text says from which day on that can work",
-        "with the promotion",
+        f"{NEW_MODEL}; the text says from which day on that can work", "with the promotion"
     ),
     "prediction-late": Remedy(
         "run `cachecast cycle --as-of TIME`: the step that fails is the cause; a model that is too old needs "
@@ -94,18 +93,14 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "within a minute after the journal answers",
     ),
     "steward-tables": Remedy(
-        "mend the network or the store; its figures reach the tables then",
-        "when the tables answer",
+        "mend the network or the store; its figures reach the tables then", "when the tables answer"
     ),
     "steward-order": Remedy(
         "start MLflow if it is unavailable; else `cachecast promote --rollback`, or train, evaluate and "
         "promote",
         "within ten minutes, in which the steward looks again",
     ),
-    "steward-clock": Remedy(
-        "set both clocks by NTP, then restart the steward",
-        "after the restart",
-    ),
+    "steward-clock": Remedy("set both clocks by NTP, then restart the steward", "after the restart"),
     "queue-doubted": Remedy(
         "compare its answer with the broker's own pages, and mend what `cachecast queue` reads",
         "when it keeps its word again",

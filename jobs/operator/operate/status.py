@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
@@ -12,7 +11,7 @@ from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest.announced import reports
 from jobs.loop.plan.items import planned_items, unproven_plan
 from jobs.operator.operate.alarms import (
@@ -49,8 +48,9 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
-    champion = printable(bounded(_first(decided, ["champion"]).get("champion") or "", 200)) or None
-    scored_by = _first(predicted, ["model_version"]).get("model_version")
+    drift = tables.newest(DRIFT, owner=region).rows(["column", "psi", "drifted"])
+    champion = printable(bounded(_first(decided, "champion") or "", 200)) or None
+    scored_by = _first(predicted, "model_version")
     status = Status(
         at=as_of_label(now_s),
         region=region,
@@ -60,7 +60,7 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         scored_by=scored_by,
         predictions_at=_at(predicted),
         predictions=sum(part.n_rows for part in predicted.partitions.values()),
-        drifted=_drifted(tables.newest(DRIFT, owner=region)),
+        drifted=tuple(drift.filter(drift["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist()),
         caches=(),
         alarms=(),
     )
@@ -90,10 +90,19 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         tables.newest(table, owner=cache.name, until=as_of_label(now_s))
         for table in (CONTENTS, PLANS, RECEIPTS)
     )
-    held = _sum(contents, "bytes_on_disk") if contents.partitions else None
+    held = None
+    if contents.partitions:
+        held = int(pc.sum(contents.rows(["bytes_on_disk"])["bytes_on_disk"]).as_py() or 0)
     plan_at, push_at = _at(plan), _at(push)
     pins = journal.reports.pins(cache.name, now_s=now_s)
     pushed = tables.newest(PLANS, owner=cache.name, until=push_at)
+    withheld = None
+    if plan_at and plan_at != push_at:
+        try:
+            items = planned_items(tables, cache.name, parse_as_of(plan_at), UNPROVEN)
+            withheld = unproven_plan(tables, items, region)
+        except ServiceError as error:
+            withheld = str(error)
     return CacheStatus(
         cache=cache.name,
         capacity_bytes=cache.capacity,
@@ -109,19 +118,12 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         push=_count(push, "state"),
         unproven=journal.reports.unproven(cache.name, now_s=now_s)
         + sum(pin.basis == UNPROVEN for pin in pins),
-        withheld=_withheld(tables, cache.name, plan_at, region) if plan_at and plan_at != push_at else None,
+        withheld=withheld,
         watermarks=cache.watermarks,
         plan_ends=_latest(plan, "expires_at"),
         push_ends=_latest(pushed, "expires_at") if push_at else None,
         predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
     )
-
-
-def _withheld(tables: Tables, cache: str, plan_at: str, region: str) -> str | None:
-    try:
-        return unproven_plan(tables, planned_items(tables, cache, parse_as_of(plan_at), UNPROVEN), region)
-    except ServiceError as error:
-        return str(error)
 
 
 def _at(newest: Snapshot) -> str | None:
@@ -131,32 +133,15 @@ def _at(newest: Snapshot) -> str | None:
 
 def _latest(newest: Snapshot, column: str) -> str | None:
     """The latest time in a column; None: it has none."""
-    last = pc.max(read_partitions(newest, newest.partitions, [column])[column]).as_py()
+    last = pc.max(newest.rows([column])[column]).as_py()
     return None if last is None else as_of_label(int(last.timestamp()))
 
 
 def _count(newest: Snapshot, column: str) -> dict[str, int]:
-    """The number of rows with each value of a column."""
-    if not newest.partitions:
-        return {}
-    rows = read_partitions(newest, newest.partitions, [column])
-    counts = rows.group_by(column).aggregate([([], "count_all")]).sort_by(column).to_pylist()
-    return {str(row[column]): row["count_all"] for row in counts}
+    counts = newest.rows([column]).group_by(column).aggregate([([], "count_all")]).sort_by(column)
+    return {str(row[column]): row["count_all"] for row in counts.to_pylist()}
 
 
-def _drifted(newest: Snapshot) -> tuple[str, ...]:
-    if not newest.partitions:
-        return ()
-    rows = read_partitions(newest, newest.partitions, ["column", "psi", "drifted"])
-    return tuple(rows.filter(rows["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist())
-
-
-def _sum(newest: Snapshot, column: str) -> int:
-    return int(pc.sum(read_partitions(newest, newest.partitions, [column])[column]).as_py() or 0)
-
-
-def _first(newest: Snapshot, columns: list[str]) -> Mapping[str, str | None]:
-    if not newest.partitions:
-        return {}
-    rows = read_partitions(newest, newest.partitions, columns).slice(0, 1).to_pylist()
-    return rows[0] if rows else {}
+def _first(newest: Snapshot, column: str) -> str | None:
+    """The value of a column in the first row; None: there is no row."""
+    return next(iter(newest.rows([column]).slice(0, 1)[column].to_pylist()), None)

@@ -77,12 +77,6 @@ class PlanState:
     why: Why | Unknown | None
 
 
-def _slice(plan: pa.Table, action: str, after: int, n_items: int) -> list[Row]:
-    items = plan.filter(pc.equal(plan["action"], pa.scalar(action))).sort_by("rank")
-    rows: list[Row] = items.slice(after, n_items).to_pylist()
-    return rows
-
-
 class Plans:
     """The plans of the caches of `settings`; the last judgement is kept for the next question."""
 
@@ -105,30 +99,27 @@ class Plans:
         )
         by_action = {row["action"]: row for row in sums.to_pylist()}
         actions = [action for action in ACTIONS if action in by_action]
-        rows = {
-            action: _slice(plan, action, request.after if request.action else 0, n_items)
-            for action in actions
-            if (n_items := ITEMS_SHOWN if request.action == action else 0 if request.action else FIRST_SHOWN)
-        }
+        rows = dict[Action, list[Row]]()
+        for action in (action for action in actions if request.action in ("", action)):
+            items = plan.filter(pc.equal(plan["action"], pa.scalar(action))).sort_by("rank")
+            first, n_items = (request.after, ITEMS_SHOWN) if request.action else (0, FIRST_SHOWN)
+            rows[action] = items.slice(first, n_items).to_pylist()
         n_items = sum(by_action[action]["count_all"] for action in rows)
         return Listed([by_action[action] for action in actions], rows, n_items)
 
     def _why(self, request: PageRequest) -> Why:
-        judged = self._judgement(request.cache)
+        """By the newest plan of the cache, judged again from the tables that it was made from."""
+        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
+        key = (request.cache, *(self._tables.head(table).number for table in used))
+        if self._judged is None or self._judged[0] != key:
+            self._judged = None
+            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, request.cache)))
+        judged = self._judged[1]
         try:
             answer: Explanation | str = explain_item(judged, item=request.item)
         except InputError as error:
             answer = str(error)
         return Why(request.item, judged.moment.as_of_s, answer)
-
-    def _judgement(self, cache: str) -> JudgedCache:
-        """The newest plan of the cache, judged again from the tables that it was made from."""
-        used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
-        key = (cache, *(self._tables.head(table).number for table in used))
-        if self._judged is None or self._judged[0] != key:
-            self._judged = None
-            self._judged = (key, judge(CacheAtMoment.last_planned(self._settings, cache)))
-        return self._judged[1]
 
 
 class Renderer:
@@ -170,7 +161,8 @@ def _template(name: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_shown,
+        # Without control characters, some of which reorder the text around them.
+        finalize=lambda v: v if isinstance(v, Markup) or not isinstance(v, str) else _lines(v),
     )
     environment.tests["unknown"] = lambda value: isinstance(value, Unknown)
     environment.globals |= {
@@ -191,11 +183,6 @@ def _template(name: str) -> jinja2.Template:
 
 def _read(name: str) -> str:
     return resources.files("jobs.operator.overview").joinpath(name).read_text(encoding="utf-8")
-
-
-def _shown(value: object) -> object:
-    """Untrusted text without control characters, some of which reorder the text around them."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else _lines(value)
 
 
 def _lines(value: str) -> str:
@@ -227,7 +214,11 @@ def when(at: float | str | None, now_s: int) -> Markup:
         return Markup("never")
     try:
         at_s = parse_as_of(at) if isinstance(at, str) else int(at)
-        return Markup("{} ({})").format(moment(at_s), _ago(now_s - at_s))
+        passed_s = now_s - at_s
+        ago = f"{_duration(max(0, passed_s))} ago"
+        if passed_s < -_MOST_AHEAD_S:
+            ago = f"in {_duration(-passed_s)}: a clock is wrong"
+        return Markup("{} ({})").format(moment(at_s), ago)
     except (InputError, OverflowError, ValueError, OSError):
         return escape(printable(str(at)))
 
@@ -237,12 +228,6 @@ def moment(at_s: int) -> Markup:
     label = as_of_label(at_s)
     minute = f"{label[:10]} {label[11:16]} UTC"
     return Markup('<time datetime="{}">{}</time>').format(label, minute)
-
-
-def _ago(passed_s: int) -> str:
-    if passed_s < -_MOST_AHEAD_S:
-        return f"in {_duration(-passed_s)}: a clock is wrong"
-    return f"{_duration(max(0, passed_s))} ago"
 
 
 def _duration(seconds: int) -> str:

@@ -68,8 +68,9 @@ class History:
     def sums(self) -> dict[str, Step]:
         """All hours, and all days, by name; without those in which nothing was recorded."""
         spans = {f"last {HOURS} hours": self.hours, f"last {DAYS} days": self.days}
+        names = [field.name for field in dataclasses.fields(Step)][1:]
         return {
-            name: _sum(steps)
+            name: Step(steps[0].from_s, *(sum(getattr(step, figure) for step in steps) for figure in names))
             for name, steps in spans.items()
             if any(step.read_bytes or step.unknown_reads for step in steps)
         }
@@ -109,11 +110,6 @@ def _steps_of(counts: pa.Table, first_hour: int, n_steps: int, hours: int) -> li
     starts = (first_hour + hours * np.arange(n_steps)) * HOUR_S
     rows = zip(starts.tolist(), *sums, strict=True)
     return [Step(*map(int, row)) for row in rows]
-
-
-def _sum(steps: Sequence[Step]) -> Step:
-    names = [field.name for field in dataclasses.fields(Step)][1:]
-    return Step(steps[0].from_s, *(sum(getattr(step, name) for step in steps) for name in names))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,11 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
         older = rows_of(plans, [key])
         is_replaced = pc.is_in(older["did"], value_set=items["did"].combine_chunks())
         items = pa.concat_tables([items, older.filter(pc.invert(is_replaced))])
-    is_given_up = pc.is_in(items["item_id"], value_set=_given_up(tables, keys))
+    receipts = tables.head(RECEIPTS)
+    pushed = {key: receipts.partitions[key] for key in keys if key in receipts.partitions}
+    rows = read_partitions(receipts, pushed, ["item_id", "state"])
+    given_up = rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
+    is_given_up = pc.is_in(items["item_id"], value_set=given_up)
     now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
     return items.filter(pc.and_(pc.invert(is_given_up), pc.greater(items["expires_at"], now)))
 
@@ -67,11 +71,3 @@ def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
     """The rows of partitions, without the partition columns."""
     partitions = {key: snapshot.partitions[key] for key in keys}
     return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)
-
-
-def _given_up(tables: Tables, keys: Sequence[Key]) -> pa.Array:
-    """The items of plans that failed or were cancelled."""
-    receipts = tables.head(RECEIPTS)
-    pushed = {key: receipts.partitions[key] for key in keys if key in receipts.partitions}
-    rows = read_partitions(receipts, pushed, ["item_id", "state"])
-    return rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 
 WINDOW_S = HOUR_S
 _REPORTS = "xcache_gstream"
@@ -45,15 +45,14 @@ def cache_loads(tables: Tables, caches: Sequence[CacheSettings], as_of_s: int) -
 
 def _rates(tables: Tables, as_of_s: int) -> dict[str, tuple[float, float]]:
     """Bytes/s and open files of each cache in the window, on average; NaN: unknown."""
-    accesses = tables.head(ACCESSES)
-    keys = accesses.select(since=day_label(as_of_s - DAY_S), until=day_label(as_of_s))
-    rows = read_partitions(accesses, keys, _COLUMNS)
-    since, now = (
+    since, until = day_label(as_of_s - DAY_S), day_label(as_of_s)
+    rows = tables.head(ACCESSES).rows(_COLUMNS, since=since, until=until)
+    begin, now = (
         pa.scalar(dt.datetime.fromtimestamp(at_s, dt.UTC), _MOMENT) for at_s in (as_of_s - WINDOW_S, as_of_s)
     )
     is_reported = pc.and_(pc.equal(rows["source"], _REPORTS), pc.is_valid(rows["cache"]))
     is_past = pc.and_(pc.less_equal(rows["known_at"], now), pc.less_equal(rows["accessed_at"], now))
-    rows = rows.filter(pc.and_(pc.and_(is_reported, is_past), pc.greater(rows["closed_at"], since)))
+    rows = rows.filter(pc.and_(pc.and_(is_reported, is_past), pc.greater(rows["closed_at"], begin)))
     opened, closed = (
         rows[name].cast(_MOMENT).cast(pa.int64()).to_numpy() / 1e6 for name in ("accessed_at", "closed_at")
     )

@@ -17,7 +17,7 @@ from features.schema import CONTENTS, FILES, PREDICTIONS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import promoted_models
 from jobs.operator.placement.current_plans import acting_plan, rows_of
 from jobs.operator.placement.loads import cache_loads
@@ -63,15 +63,6 @@ class PlacementSummary:
     snapshot_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
-class _Demand:
-    """Time, horizon and threshold of the demand."""
-
-    as_of_s: int
-    horizon_s: int
-    min_reads: float
-
-
 def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
@@ -79,11 +70,7 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     is used. Raises ConfigError, StaleInputError, ServiceError; with `if_current` NotDueError, if what is
     stored by then is of a later time.
     """
-    tables, caches, region = (
-        Tables.of(settings),
-        list(settings.caches.values()),
-        settings.region.name,
-    )
+    tables, caches, region = (Tables.of(settings), list(settings.caches.values()), settings.region.name)
     if not 0 < len(caches) <= MAX_CACHES:
         raise ConfigError("caches", f"the service places at 1 to {MAX_CACHES} caches, not at {len(caches)}")
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
@@ -99,11 +86,8 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     holdings = _holdings(files["did"], inventories, plans)
     # Without predictions it is unknown how often a dataset will be read: none is too rarely read.
     min_reads = settings.serve.min_reads if predictions.num_rows else 0.0
-    demand = _Demand(as_of_s, settings.plan.horizon, min_reads)
-    snapshot = dataclasses.replace(
-        _snapshot(files, holdings, demand, _supply(settings), caches),
-        loads=cache_loads(tables, caches, as_of_s),
-    )
+    placed_at = _snapshot(files, holdings, settings, as_of_s=as_of_s, min_reads=min_reads)
+    snapshot = dataclasses.replace(placed_at, loads=cache_loads(tables, caches, as_of_s))
     data = dump(snapshot)
     with closing(PlacementTables(settings.serve.database)) as database:
         refreshed = database.refresh(data, snapshot.as_of, if_current=if_current)
@@ -136,8 +120,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
 
 def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
     columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
-    known = tables.head(PREDICTIONS)
-    rows = read_partitions(known, known.select(as_of=as_of_label(as_of_s), owner=region), columns)
+    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
     return rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
 
 
@@ -159,18 +142,14 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
     files = files.rename_columns({f"{name}_max": name for name in values})
     size = agreed(tables, files["did"].combine_chunks(), rows)
     files = files.append_column("size_bytes", pa.array(np.maximum(0, size)))
-    dataset = files["dataset"]
-    if tables.exists(FILES):
-        catalogue = tables.read_arrow(FILES, columns=["did", "dataset"])
-        at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
-        dataset = pc.coalesce(dataset, catalogue["dataset"].take(at))
-    bare = pc.replace_substring_regex(dataset, "#.*$", "")
-    files = files.set_column(files.column_names.index("dataset"), "dataset", bare)
-    return files.set_column(
-        files.column_names.index("expected_accesses"),
-        "expected_accesses",
-        files["expected_accesses"].fill_null(0.0),
-    )
+    catalogue = tables.head(FILES).rows(["did", "dataset"])
+    at = pc.index_in(files["did"], value_set=catalogue["did"].combine_chunks())
+    dataset = pc.coalesce(files["dataset"], catalogue["dataset"].take(at))
+    columns = {
+        "dataset": pc.replace_substring_regex(dataset, "#.*$", ""),
+        "expected_accesses": files["expected_accesses"].fill_null(0.0),
+    }
+    return pa.table({name: files[name] for name in files.column_names} | columns)
 
 
 def _holdings(
@@ -204,10 +183,12 @@ def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Ta
 def _snapshot(
     files: pa.Table,
     holdings: Sequence[CacheHolding],
-    demand: _Demand,
-    supply: Supply,
-    caches: Sequence[CacheSettings],
+    settings: Settings,
+    *,
+    as_of_s: int,
+    min_reads: float,
 ) -> Snapshot:
+    supply, caches = _supply(settings), list(settings.caches.values())
     encoded = files["dataset"].combine_chunks().dictionary_encode()
     datasets = encoded.dictionary.to_pylist()
     no_dataset = len(datasets)
@@ -229,13 +210,13 @@ def _snapshot(
     rows = placed(
         keys,
         np.minimum(held, 1.0),
-        by_dataset(reads * size) / demand.horizon_s,
+        by_dataset(reads * size) / settings.plan.horizon,
         by_dataset(reads) / by_dataset(np.ones(size.size)),
         supply,
-        min_reads=demand.min_reads,
+        min_reads=min_reads,
     )
     return snapshot_of(
-        as_of=as_of_label(demand.as_of_s),
+        as_of=as_of_label(as_of_s),
         sites=supply.sites,
         caches=[(cache.name, cache.at_site) for cache in caches],
         capacities=site_capacities(caches),

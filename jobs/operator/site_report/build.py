@@ -1,7 +1,6 @@
 """The site's report: what caches recorded, the newest replay, training, plan and push, as one HTML page."""
 
 import collections
-import dataclasses
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FIL
 from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.ground.text import OUTCOME_NOTE, Row, select
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
@@ -28,16 +27,8 @@ PLAN_ROWS = 12
 """Plan items shown per action; the plans table holds all of them."""
 
 _REPLAY_COLUMNS = (
-    "policy",
-    "capacity_bytes",
-    "capacity_fraction",
-    "hit_ratio",
-    "byte_hit_ratio",
-    "wan_bytes",
-    "prefetch_bytes",
-    "wasted_bytes",
-    "refetch_bytes",
-    "byte_gap_closed",
+    *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
+    *("prefetch_bytes", "wasted_bytes", "refetch_bytes", "byte_gap_closed"),
 )
 _MODEL_COLUMNS = ("auc", "average_precision", "log_loss", "brier", "calibration_error", "n_rows")
 _PLAN_COLUMNS = ("action", "rank", "name", "size_bytes", "reason")
@@ -48,14 +39,6 @@ _OUTCOME_COLUMNS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class ReportSummary:
-    """The page that was written."""
-
-    report: str
-    page_bytes: int
-
-
 def run(
     settings: Settings,
     *,
@@ -63,8 +46,11 @@ def run(
     answers: Sequence[str] = (),
     first: Sequence[Section] = (),
     note: str = "",
-) -> ReportSummary:
-    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`."""
+) -> dict[str, object]:
+    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`.
+
+    Returns its path as `report`, and its length as `page_bytes`.
+    """
     tables = Tables.of(settings)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
     warning = generated.warning(tables)
@@ -80,7 +66,7 @@ def run(
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
-    return ReportSummary(str(out), len(html.encode()))
+    return {"report": str(out), "page_bytes": len(html.encode())}
 
 
 def build(
@@ -114,25 +100,22 @@ def build(
             f"no table to report on under {tables.root}; run replay, train, plan or push first"
         )
     sizes = _capacities(replays)
+    saved = [
+        Answer(saving, size)
+        for size in sizes
+        for saving in savings([r for r in replays if r["capacity_bytes"] == size], "capacity_bytes", (PLAN,))
+    ]
     return page(
         title=title,
         subtitle=note,
-        answers=[*answers, *_answers(replays)],
+        answers=[*answers, *saved],
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
 
 
-def _answers(replays: Sequence[Row]) -> Iterator[Answer]:
-    """What the plan saved at each capacity."""
-    for size in _capacities(replays):
-        mine = [row for row in replays if row["capacity_bytes"] == size]
-        yield from (Answer(saving, size) for saving in savings(mine, "capacity_bytes", (PLAN,)))
-
-
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:
-    newest = tables.newest(table)
-    rows: list[Row] = read_partitions(newest, newest.partitions).to_pylist()
+    rows: list[Row] = tables.newest(table).rows().to_pylist()
     return rows
 
 
@@ -159,7 +142,6 @@ def _capacities(replays: Sequence[Row]) -> list[int]:
 def _fill_levels(
     capacities: Sequence[int], fills: Sequence[Row], watermarks: tuple[float, float]
 ) -> Iterator[Figure]:
-    """The plots of the fill level, one per capacity that has rows."""
     for size in capacities:
         levels = dict[str, list[tuple[dt.datetime, int]]]()
         for row in fills:
@@ -188,7 +170,6 @@ def _model_section(tables: Tables) -> Section | None:
 
 
 def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Figure]:
-    """The reliability of the best model that has one."""
     reliable = {row["model"] for row in reliability}
     calibrated = [row for row in metrics if row["model"] in reliable]
     if not calibrated:
@@ -199,12 +180,16 @@ def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Fig
 
 
 def _plan_sections(tables: Tables) -> Iterator[Section]:
-    """The sums of the newest plan, and its first items."""
     plan = _newest_rows(tables, PLANS)
     if not plan:
         return
-    sums = [_planned(action, [row for row in plan if row["action"] == action]) for action in ACTIONS]
-    yield Section("The plan", rows=[row for row in sums if row["files"]])
+    sums = list[Row]()
+    for action in ACTIONS:
+        if items := [row for row in plan if row["action"] == action]:
+            sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
+            files_and_bytes = {"files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
+            sums.append({"action": action} | files_and_bytes)
+    yield Section("The plan", rows=sums)
     first_items = sorted(
         (row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"])
     )
@@ -215,13 +200,7 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
     )
 
 
-def _planned(action: str, items: Sequence[Row]) -> Row:
-    sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
-    return {"action": action, "files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
-
-
 def _outcome_sections(tables: Tables) -> Iterator[Section]:
-    """What the newest push saved in all, and file by file."""
     receipts = _newest_rows(tables, RECEIPTS)
     if not receipts:
         return

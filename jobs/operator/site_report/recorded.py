@@ -15,7 +15,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.hosts import first_fit
 from features.common.times import DAY_S, HOUR_S, day_label
 from features.schema import ACCESSES, FILES
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import workspace
@@ -55,8 +55,7 @@ def sums_by(counts: pa.Table, *by: str) -> pa.Table:
 
 def recorded_reads(tables: Tables, day: str) -> pa.Table:
     """The reads in caches' own records of one day; those of a second source do not count again."""
-    head = tables.head(ACCESSES)
-    rows = read_partitions(head, head.select(since=day, until=day), _COLUMNS)
+    rows = tables.head(ACCESSES).rows(_COLUMNS, since=day, until=day)
     of_caches = sources.select_sources(rows["source"].unique().to_pylist(), lambda source: source.of_caches)
     is_recorded = pc.is_in(rows["source"], pa.array(of_caches, pa.string()))
     rows = rows.filter(pc.and_(pc.is_valid(rows["cache"]), is_recorded))
@@ -186,10 +185,7 @@ def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | Non
     until_s = (int(pc.max(counts["hour"]).as_py()) * HOUR_S // DAY_S + 1) * DAY_S
     recent = day_label(until_s - RECENT_DAYS * DAY_S)
     of_place = counts_by_place(
-        tables,
-        [day for day in days if day >= recent],
-        regions,
-        before=[day for day in days if day < recent],
+        tables, [day for day in days if day >= recent], regions, before=[day for day in days if day < recent]
     )
     figures = list(_figures(counts, until_s))
     note = _NOTE + (_OF_PLOTS if figures else "")

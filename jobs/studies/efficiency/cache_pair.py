@@ -43,10 +43,10 @@ class Pair:
     days_before: int
     days_after: int
     saved_share: float
-    saved_lower_share: float | None
-    saved_upper_share: float | None
-    days_needed: int | None
-    left_out: int
+    saved_lower_share: float | None = None
+    saved_upper_share: float | None = None
+    days_needed: int | None = None
+    left_out: int = 0
 
 
 def run(
@@ -97,9 +97,6 @@ def compared(
         days_before=before.size,
         days_after=after.size,
         saved_share=saved,
-        saved_lower_share=None,
-        saved_upper_share=None,
-        days_needed=None,
         left_out=len(ratios) - len(known),
     )
     if min(before.size, after.size) < FEWEST_DAYS:

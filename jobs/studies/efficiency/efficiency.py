@@ -15,7 +15,7 @@ from features.common.errors import bounded, printable
 from features.common.times import HOUR_S
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import Row, as_row, bounds, count, percent
+from jobs.ground.text import as_row, bounds, count, percent
 from jobs.pages.drawing import DARK, STYLE, Plot, Point
 from jobs.pages.page import Figure, Section, page
 from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
@@ -129,18 +129,14 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
         )
         key = dict(zip(("place", *by), names[k], strict=True))
         yield Group(
-            place=key["place"],
-            kind=key.get("kind"),
-            region=key.get("region"),
-            rtt_ms=rtt_ms[k],
-            jobs=int(totals["jobs"][k]),
-            tasks=int(tasks[k]),
-            cpu_efficiency_share=efficiency[0],
-            cpu_efficiency_lower_share=efficiency[1],
-            cpu_efficiency_upper_share=efficiency[2],
-            failed_share=failed[0],
-            failed_lower_share=failed[1],
-            failed_upper_share=failed[2],
+            key["place"],
+            key.get("kind"),
+            key.get("region"),
+            rtt_ms[k],
+            int(totals["jobs"][k]),
+            int(tasks[k]),
+            *efficiency,
+            *failed,
             wasted_core_hours=totals["wasted_s"][k] / HOUR_S,
             core_hours=(totals["core_s"][k] + totals["wasted_s"][k]) / HOUR_S,
             read_bytes=int(totals["read_bytes"][k]),
@@ -171,7 +167,10 @@ def _cells(
     return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
 
 
-def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> tuple[float | None, ...]:
+_Bounded = tuple[float | None, float | None, float | None]
+
+
+def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> _Bounded:
     """`part` / `whole` and its bounds, from a row of both per resample; None: too few tasks, or no whole."""
     if whole <= 0:
         return None, None, None
@@ -242,21 +241,18 @@ def answers(answer: EfficiencyAnswer) -> Iterator[str]:
 
 
 def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
-    with_efficiency = [group for group in groups if group.cpu_efficiency_share is not None]
-    figures = (
-        [Figure(efficiency_plot(with_efficiency), f"CPU efficiency, {title.lower()}")]
-        if with_efficiency
-        else []
-    )
-    return Section(title, f"{note} {_HOW}", figures, [_row(group) for group in groups])
-
-
-def _row(group: Group) -> Row:
-    return {
-        key: value
-        for key, value in as_row(group).items()
-        if key not in _UNSHOWN and (key not in ("kind", "region") or value is not None)
-    }
+    figures = []
+    if with_efficiency := [group for group in groups if group.cpu_efficiency_share is not None]:
+        figures = [Figure(efficiency_plot(with_efficiency), f"CPU efficiency, {title.lower()}")]
+    rows = [
+        {
+            key: value
+            for key, value in as_row(group).items()
+            if key not in _UNSHOWN and (key not in ("kind", "region") or value is not None)
+        }
+        for group in groups
+    ]
+    return Section(title, f"{note} {_HOW}", figures, rows)
 
 
 def interval_of(group: Group) -> str:
@@ -276,10 +272,10 @@ def efficiency_plot(groups: Sequence[Group]) -> Plot:
         ]
         y = [100 * (g.cpu_efficiency_share or 0) for g in groups]
         low, high = (
-            [100 * abs((value if value is not None else share) - share) for share, value in pairs]
-            for pairs in (
-                [(g.cpu_efficiency_share or 0, g.cpu_efficiency_lower_share) for g in groups],
-                [(g.cpu_efficiency_share or 0, g.cpu_efficiency_upper_share) for g in groups],
+            [0.0 if limit is None else abs(100 * limit - at) for at, limit in zip(y, limits, strict=True)]
+            for limits in (
+                [g.cpu_efficiency_lower_share for g in groups],
+                [g.cpu_efficiency_upper_share for g in groups],
             )
         )
         x = range(len(names))

@@ -103,10 +103,10 @@ class RateTable:
         self.origins = list(dict.fromkeys(row.place for row in rows if row.place not in (COLD, WARM)))
         self.places = (*self.origins, COLD, WARM)
 
-    def few(self, place: str, reading: str = "whole") -> Rate | None:
-        """Of the fewest clients."""
+    def few(self, place: str, reading: str = "whole", *, at_least: float = 0.0) -> Rate | None:
+        """Of the fewest clients that get `at_least` so many bytes per second."""
         rows = [row for row in self.rows if (row.place, row.reading) == (place, reading)]
-        return min(rows, key=lambda row: row.clients, default=None)
+        return min((row for row in rows if row.per_s >= at_least), key=lambda row: row.clients, default=None)
 
     def best(self, place: str) -> Rate | None:
         """The highest of whole files, of any number of clients."""
@@ -116,9 +116,7 @@ class RateTable:
     def enough(self, place: str) -> Rate | None:
         """The fewest clients that reach `ENOUGH` of the highest rate."""
         best = self.best(place)
-        rows = [row for row in self.rows if (row.place, row.reading) == (place, "whole")]
-        good = [row for row in rows if best is not None and row.per_s >= ENOUGH * best.per_s]
-        return min(good, key=lambda row: row.clients, default=None)
+        return best and self.few(place, at_least=ENOUGH * best.per_s)
 
 
 def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:

@@ -24,7 +24,6 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test.schedule import LEAST_BYTES, Server, ask
 from prefetch.lfn import checked_lfn
-from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.reading import plain
 
@@ -66,7 +65,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
     paths = Paths.last(tables, cache, at_s=at_s)
     usable = [name for name in _paths(paths, _accessed(tables, cache.name)) if _is_usable(name)]
     if len(usable) < _MOST_ASKED:
-        catalogued = _paths(paths, _catalogued(tables))
+        catalogued = _paths(paths, tables.head(FILES).rows(["did"])["did"])
         usable += [name for name in catalogued if _is_usable(name) and name not in usable]
     if not usable:
         raise InputError(
@@ -139,22 +138,14 @@ def _fault(
 
 
 def _accessed(tables: Tables, cache: str) -> pa.ChunkedArray:
-    days = sorted(key[0] for key in tables.head(ACCESSES).partitions)[-_DAYS:]
-    if not days:
-        return pa.chunked_array([], pa.string())
-    rows = tables.read_arrow(ACCESSES, since=days[0], columns=["did", "cache", "accessed_at"])
+    head = tables.head(ACCESSES)
+    days = sorted(key[0] for key in head.partitions)[-_DAYS:]
+    rows = head.rows(["did", "cache", "accessed_at"], since=min(days, default=None))
     rows = rows.filter(pc.equal(rows["cache"], cache))
     return rows.group_by("did").aggregate([("accessed_at", "max")]).sort_by("accessed_at_max")["did"]
 
 
-def _catalogued(tables: Tables) -> pa.ChunkedArray:
-    if not tables.exists(FILES):
-        return pa.chunked_array([], pa.string())
-    return tables.read_arrow(FILES, columns=["did"])["did"]
-
-
 def _paths(paths: Paths, dids: pa.ChunkedArray) -> list[str]:
-    """The known paths of the first of `dids`."""
     known: list[str] = paths.known(dids[: 10 * _MOST_ASKED].combine_chunks()).drop_null().to_pylist()
     return known[:_MOST_ASKED]
 
@@ -230,9 +221,15 @@ class Fetched:
             return False  # of what it holds it answers without its origin
 
     def _drop(self, name: str) -> None:
-        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open."""
-        if not self._keeps_open and _is_open(self._target, name):
-            return
+        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open.
+
+        Whether it is, its record says; where this machine sees no record, nothing does.
+        """
+        if not self._keeps_open:
+            with contextlib.suppress(TargetUnavailable):
+                held = self._target.confirm(name).held
+                if held is not None and held.is_open:
+                    return
         self._target.evict(name, timeout_s=_TIMEOUT_S)
 
     def end(self) -> str | None:
@@ -245,12 +242,3 @@ class Fetched:
             with contextlib.suppress(PushError):
                 left = sorted(self._held(self._ours))
         return f"may be left in the cache ({why}): {bounded(', '.join(left), 300)}" if left else None
-
-
-def _is_open(target: CacheTarget, name: str) -> bool:
-    """Whether its record says so; where this machine sees no record, nothing does."""
-    try:
-        held = target.confirm(name).held
-    except TargetUnavailable:
-        return False
-    return held is not None and held.is_open

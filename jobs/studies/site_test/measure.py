@@ -218,7 +218,11 @@ class Measuring:
         cpu_share = sum(answer["cpu_s"] for answer in answers) / (wall_s * n_processes)
         errors = [read.error for read in reads if read.error is not None]
         n_bytes = sum(read.bytes for read in reads)
-        seconds = _reading_s(wall_s, by_client)
+        # Without what the clients needed, on average, to open and close files: a job reads a file for longer
+        # than a test does, so that this would count for too much.
+        others_s = [sum(read.seconds - read.read_s for read in some) for some in by_client]
+        longest_s = max((sum(read.read_s for read in some) for some in by_client), default=0.0)
+        seconds = max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)
         return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
 
     def _count(self, run: Run, files: Sequence[Span]) -> None:
@@ -255,13 +259,3 @@ class Measuring:
 
 def _read(fields: Mapping[str, Any]) -> PieceRead:
     return PieceRead(**{**fields, "piece": Piece(**fields["piece"])})
-
-
-def _reading_s(wall_s: float, by_client: Sequence[Sequence[PieceRead]]) -> float:
-    """Wall time without what the clients needed, on average, to open and close files.
-
-    A job reads a file for longer than a test does, so that this would count for too much.
-    """
-    others_s = [sum(read.seconds - read.read_s for read in some) for some in by_client]
-    longest_s = max((sum(read.read_s for read in some) for some in by_client), default=0.0)
-    return max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)

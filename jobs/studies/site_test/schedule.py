@@ -106,7 +106,6 @@ def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Spa
 
 
 def _cold(tested: Sequence[Kind]) -> list[Kind]:
-    """The cold kinds in the order of a round."""
     return sorted(
         (kind for kind in tested if kind.place == COLD), key=lambda kind: (kind.share, kind.clients)
     )
@@ -141,15 +140,12 @@ def pieces(files: Sequence[Span], kind: Kind) -> list[list[Piece]]:
     parts = list[Piece]()
     for part in range(n_parts):
         for span in files:
-            edges = [_edge(span.n_bytes, number, n_parts) for number in (part, part + 1)]
-            if edges[1] > edges[0]:
-                parts.append(Piece(span.name, span.size_bytes, edges[0], edges[1] - edges[0], kind.share))
+            # At multiples of what sparse reads ask for.
+            begin, end = (span.n_bytes * k // n_parts // PART_BYTES * PART_BYTES for k in (part, part + 1))
+            end = span.n_bytes if part + 1 == n_parts else end
+            if end > begin:
+                parts.append(Piece(span.name, span.size_bytes, begin, end - begin, kind.share))
     return [some for number in range(kind.clients) if (some := parts[number :: kind.clients])]
-
-
-def _edge(n_bytes: int, number: int, n_parts: int) -> int:
-    """Where part `number` of `n_parts` begins, at a multiple of what sparse reads ask for."""
-    return n_bytes if number == n_parts else n_bytes * number // n_parts // PART_BYTES * PART_BYTES
 
 
 _COMMAND = (sys.executable, "-m", "prefetch.xcache.reading")
@@ -242,18 +238,14 @@ def _answer(
     server: Server, process: subprocess.Popen[bytes], deadline: float, timeout_s: float
 ) -> dict[str, Any]:
     line = _line(process, deadline)
-    if line is None and _is_out_of_memory(process):
-        raise TargetUnavailable(f"{server.url}: it sends so much at once that the client ran out of memory")
     if line is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # So the client library ends where its process may have no more memory.
+            if process.wait(0.5) == -signal.SIGABRT:
+                why = "it sends so much at once that the client ran out of memory"
+                raise TargetUnavailable(f"{server.url}: {why}")
         raise TargetUnavailable(f"{server.url}: no answer within {timeout_s:.0f} s")
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise TargetUnavailable(answer["error"])
     return answer
-
-
-def _is_out_of_memory(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it was aborted: so the client library ends where its process may have no more memory."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(0.5) == -signal.SIGABRT
-    return False

@@ -63,11 +63,14 @@ def site_page(answer: SiteTest) -> str:
         many = {place: [_of(rows, place, "whole", n) for n in n_clients] for place in places}
         plot = _plot(list(map(str, n_clients)), many, "clients at once")
         figures.append(Figure(plot, "Rate of all clients together, whole files."))
+    # Failures and a busy machine only where there are any.
+    left_out = {"why"} | {key for key in ("failed", "is_busy") if not any(getattr(row, key) for row in rows)}
+    table = [{key: value for key, value in as_row(row).items() if key not in left_out} for row in rows]
     settings = [line.partition("#") for line in answer.settings.splitlines() if line]
     lines = [{"setting": setting.strip(), "change": comment.strip()} for setting, _, comment in settings]
     sections = [
         Section("Round trips", rows=[as_row(trip) for trip in answer.round_trips]),
-        Section("Rates", f"{_HOW} {_PLACES}", figures, _table(rows)),
+        Section("Rates", f"{_HOW} {_PLACES}", figures, table),
         Section("Settings for this site", "As cachecast site-test --write FILE writes them.", rows=lines),
     ]
     if remarks := (*answer.failures, *answer.notes):
@@ -87,14 +90,7 @@ def _of(rows: Sequence[Rate], place: str, reading: str, clients: int) -> Rate | 
     return next((row for row in rows if (row.place, row.reading, row.clients) == key), None)
 
 
-def _table(rows: Sequence[Rate]) -> list[Mapping[str, object]]:
-    """The rows as a table; failures and a busy machine only where there are any."""
-    left_out = {"why"} | {key for key in ("failed", "is_busy") if not any(getattr(row, key) for row in rows)}
-    return [{key: value for key, value in as_row(row).items() if key not in left_out} for row in rows]
-
-
 def _plot(labels: Sequence[str], series: Mapping[str, Sequence[Rate | None]], xlabel: str) -> Plot:
-    """Rates of each place, side by side at each label."""
     with mpl.rc_context(STYLE):
         plot, looks = Plot(nearest="xy"), styles(list(series))
         for k, (place, rates) in enumerate(series.items()):

@@ -133,9 +133,6 @@ class Store(Protocol):
     def folders(self) -> list[str]:
         """Names of the folders in this store, in no order; none if it does not exist."""
 
-    def files(self, folder: str) -> list[str]:
-        """Files in `folder` and below, in order, relative to this store."""
-
     def read(self, name: str) -> bytes:
         """A small file's content. Raises FileNotFoundError."""
 

@@ -59,10 +59,6 @@ class LocalStore:
     def folders(self) -> list[str]:
         return [name for name in self.names() if (self._folder / name).is_dir()]
 
-    def files(self, folder: str) -> list[str]:
-        paths = (path for path in (self._folder / folder).rglob("*") if path.is_file())
-        return sorted(path.relative_to(self._folder).as_posix() for path in paths)
-
     def read(self, name: str) -> bytes:
         with _refusals():
             return (self._folder / name).read_bytes()

@@ -74,11 +74,6 @@ class RemoteStore(abc.ABC):
             posixpath.basename(entry["name"].rstrip("/")) for entry in entries if entry["type"] == "directory"
         ]
 
-    def files(self, folder: str) -> list[str]:
-        with self._service_errors():
-            paths = self._fs.find(self._path(folder))
-        return sorted(posixpath.relpath(path, self._folder) for path in paths)
-
     def entries(self, pattern: str = "") -> list[Entry]:
         """What is at `pattern`, a name or a glob, in order. Raises FileNotFoundError."""
         path = self._path(pattern)

@@ -84,7 +84,8 @@ class S3Store(RemoteStore):
                 return False
             except OSError as error:
                 # Some servers do not name the failed condition; s3fs then reports an invalid argument.
-                if _status(error) != _PRECONDITION_FAILED:
+                answer = getattr(error.__cause__, "response", {})
+                if answer.get("ResponseMetadata", {}).get("HTTPStatusCode") != _PRECONDITION_FAILED:
                     raise
                 return False
         return True
@@ -92,10 +93,3 @@ class S3Store(RemoteStore):
     def _modified_s(self, info: Mapping[str, Any]) -> float:
         changed = info.get("LastModified")
         return changed.timestamp() if changed else 0.0
-
-
-def _status(error: OSError) -> int | None:
-    """The HTTP status of the answer that caused `error`."""
-    answer = getattr(error.__cause__, "response", {})
-    status: int | None = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status

@@ -201,7 +201,9 @@ def _from_json(text: str, source: str) -> Iterable[object]:
         if not lines or not lines[0].lstrip().startswith("{") or len(lines) == 1:
             raise InputError(f"{source} is not JSON; give a list of objects, or an object a line") from None
         return _lines(lines)
-    jobs = _listed(content) if isinstance(content, dict) else content
+    jobs = content
+    if isinstance(content, dict):
+        jobs = next((content[name] for name in _LISTS if name in content), [content])
     if not isinstance(jobs, list):
         raise InputError(f"{source} holds no list of jobs; give a list of objects, or it as `jobs`")
     return jobs
@@ -216,10 +218,6 @@ def _loaded(text: str) -> object:
         if joined == text:
             raise
         return strict_json.loads(joined)
-
-
-def _listed(content: dict[str, object]) -> object:
-    return next((content[name] for name in _LISTS if name in content), [content])
 
 
 def _lines(lines: list[str]) -> Iterator[object]:

@@ -173,13 +173,13 @@ def _of_adl(text: str) -> list[dict[str, object]]:
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = reader.begin, reader.end
     parser.CharacterDataHandler = reader.take
-    parser.StartDoctypeDeclHandler = _refuse
+
+    def refuse(*_: object) -> None:
+        raise ValueError("a document type, which may define text without end")
+
+    parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(text, True)
     except (expat.ExpatError, ValueError):
         return []
     return [{FORM: "ADL", **job} for job in reader.jobs]
-
-
-def _refuse(*_: object) -> None:
-    raise ValueError("a document type, which may define text without end")

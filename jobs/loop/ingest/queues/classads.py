@@ -139,7 +139,10 @@ def value_of(name: str, ad: Mapping[str, object]) -> object:
     if not is_expression(value):
         return value
     match = _EXPRESSION.fullmatch(str(value))
-    if classad is None or match is None or not _is_quick(match[1]):
+    if classad is None or match is None:
+        return None
+    called = {function.lower() for function in _CALLED.findall(_QUOTED.sub("", match[1]))}
+    if len(match[1]) > _LONGEST or not called <= _QUICK or not _is_bounded(match[1], "\n"):
         return None
     try:
         expression = classad.ExprTree(match[1])
@@ -148,11 +151,6 @@ def value_of(name: str, ad: Mapping[str, object]) -> object:
         return _plain(classad, expression.eval(classad.ClassAd(literals)))
     except (ValueError, TypeError, OverflowError, classad.ClassAdException):
         return None
-
-
-def _is_quick(expression: str) -> bool:
-    called = {name.lower() for name in _CALLED.findall(_QUOTED.sub("", expression))}
-    return len(expression) <= _LONGEST and called <= _QUICK and _is_bounded(expression, "\n")
 
 
 def _is_literal(value: object) -> bool:

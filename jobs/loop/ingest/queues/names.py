@@ -12,25 +12,20 @@ _DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?!
 _WEB = ("http", "dav")
 _OPTIONS = re.compile(r"(?<=[^/]);[^/]*(?=/)|:[a-z]+=[^/]*$")
 """What ARC writes into a URL: `;name=value` after the host, `:name=value` at the end."""
-_BY_RUCIO = re.compile(r"rucio://[^/]+/replicas/([^/]+)/([^/]+)")
+_BY_RUCIO = re.compile(r"\Arucio://[^/]+/replicas/([^/]+)/([^/]+)\Z")
 
 
 def named(texts: Iterable[str], *, is_framework: bool = False) -> tuple[str, ...]:
     """LFNs, DIDs and URLs of data in `texts`, each once; of a framework, whose URLs are code, LFNs alone."""
     names: dict[str, None] = {}
     for text in texts:
-        urls = () if is_framework else map(_plain, _URL.findall(text))
+        # Without ARC's options; of one that asks Rucio, the DID.
+        plain = () if is_framework else (_OPTIONS.sub("", url) for url in _URL.findall(text))
+        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)
         names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or is_data(url))
         bare = _URL.sub(" ", text)
         names |= dict.fromkeys((*_LFN.findall(bare), *(() if is_framework else _DID.findall(bare))))
     return tuple(names)
-
-
-def _plain(url: str) -> str:
-    """A URL without ARC's options, and the DID of one that asks Rucio."""
-    plain = _OPTIONS.sub("", url)
-    did = _BY_RUCIO.fullmatch(plain)
-    return f"{did[1]}:{did[2]}" if did else plain
 
 
 def is_data(url: str) -> bool:

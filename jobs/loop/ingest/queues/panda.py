@@ -74,9 +74,14 @@ def _id(fields: Mapping[str, object]) -> str:
 
 def _inputs(fields: Mapping[str, object]) -> list[tuple[str, bool, float | None]]:
     """The files that a job names, else its datasets, else those of a task."""
-    parts = [folded(part) or {} for name in ("files", "datasets") for part in _list(fields.get(name))]
+    lists = [value for name in ("files", "datasets") if isinstance(value := fields.get(name), list)]
+    parts = [folded(part) or {} for stated in lists for part in stated]
     inputs = [part for part in parts if str(part.get("type")).lower() == _INPUT]
-    files = [(_did(part), False, None) for part in inputs if _named(part.get("lfn"))]
+    files = [
+        (f"{part['scope']}:{part['lfn']}" if _named(part.get("scope")) else str(part["lfn"]), False, None)
+        for part in inputs
+        if _named(part.get("lfn"))
+    ]
     named = [name for field in ("proddblock", "inds") for name in texts(fields.get(field))]
     datasets = [(name.rstrip("/"), True, None) for name in named if _named(name)]
     of_task = [
@@ -87,16 +92,8 @@ def _inputs(fields: Mapping[str, object]) -> list[tuple[str, bool, float | None]
     return list(dict.fromkeys(files or datasets or of_task))
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _named(name: object) -> bool:
     return isinstance(name, str) and bool(name) and name.lower() not in _NO_NAMES
-
-
-def _did(part: Mapping[str, object]) -> str:
-    return f"{part['scope']}:{part['lfn']}" if _named(part.get("scope")) else str(part["lfn"])
 
 
 def _left(part: Mapping[str, object]) -> float | None:

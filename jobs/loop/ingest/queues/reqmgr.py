@@ -71,11 +71,8 @@ def _entry(fields: Mapping[str, object], dataset: str, place: Place) -> dict[str
     counted = {"n_jobs": n_jobs} if isinstance(n_jobs, int) and n_jobs > 0 else {}
     entry: dict[str, object] = {"job_id": work, "work": work, "dataset": dataset, "certainty": CERTAINTY}
     entry["owner"] = fields.get("requestor")
-    return entry | counted | place.known(_changed_s(fields))
-
-
-def _changed_s(fields: Mapping[str, object]) -> int | None:
-    """When the workflow got its status, if it says so."""
+    # When the workflow got its status, if it says so.
     changes = fields.get("requesttransition")
     last = folded(changes[-1]) if isinstance(changes, list) and changes else None
-    return None if last is None else moment_of(last.get("updatetime"))
+    changed_s = None if last is None else moment_of(last.get("updatetime"))
+    return entry | counted | place.known(changed_s)

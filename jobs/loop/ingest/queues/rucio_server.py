@@ -26,7 +26,14 @@ def asked(session: Session, as_of_s: int) -> list[object]:
     rses_of = {
         expression: _rses(session, expression) for expression in sorted(expressions)[:MOST_EXPRESSIONS]
     }
-    return [_as_json(rule, rses_of.get(rule["rse_expression"], "")) for rule in rules]
+    stated = (
+        rule | ({"rse_expression": rses} if (rses := rses_of.get(rule["rse_expression"])) else {})
+        for rule in rules
+    )
+    return [
+        {name: v.isoformat() if isinstance(v, dt.datetime) else v for name, v in rule.items()}
+        for rule in stated
+    ]
 
 
 def _rses(session: Session, expression: str) -> str:
@@ -40,8 +47,3 @@ def _rses(session: Session, expression: str) -> str:
 
     names = sorted(row["rse"] for row in session.ask("RSEs", question, form=_RSE))
     return "|".join([name for name in names if not TAPE.search(name)] or names)
-
-
-def _as_json(rule: Row, rses: str) -> dict[str, object]:
-    stated = {name: v.isoformat() if isinstance(v, dt.datetime) else v for name, v in rule.items()}
-    return stated | ({"rse_expression": rses} if rses else {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -44,10 +44,10 @@ class Site:
 
     salt: str = ""
     day: str = ""
-    caches: tuple[str, ...] = ()
-    storages: tuple[str, ...] = ()
-    job_sites: tuple[str, ...] = ()
-    test_files: tuple[str, ...] = ()
+    caches: Sequence[str] = ()
+    storages: Sequence[str] = ()
+    job_sites: Sequence[str] = ()
+    test_files: Sequence[str] = ()
     senders: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

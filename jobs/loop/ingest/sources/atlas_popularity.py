@@ -76,13 +76,11 @@ def _fields(names: Sequence[str]) -> dict[str, str]:
 
 def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
     """`batch` with `bucket`, which one of 64 the user (the field number `at`) is in."""
-    users = [_field(line, at) for line in batch["value"].to_pylist()]
+    users = [""] * batch.num_rows
+    if at is not None:
+        lines = (line.split("\t", at + 1) for line in batch["value"].to_pylist())
+        users = [fields[at].strip(" ") if at < len(fields) else "" for fields in lines]
     return batch.append_column("bucket", pa.array(map(_bucket, users), pa.int64()))
-
-
-def _field(line: str, at: int | None) -> str:
-    fields = line.split("\t", -1 if at is None else at + 1)
-    return "" if at is None or at >= len(fields) else fields[at].strip(" ")
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -108,6 +106,9 @@ def _reason() -> str:
 
 def _columns(salt: str) -> dict[str, str]:
     named = sql.named('"name"', "scope")
+    # The user only by one of 64 buckets: an unsalted hash of the whole name could be looked up, and a salted
+    # one would make another event of the row under another salt.
+    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
     return named | {
         "dataset": named["did"],
         "accessed_at": sql.timestamp("timestamp_us"),
@@ -117,16 +118,8 @@ def _columns(salt: str) -> dict[str, str]:
         "origin": "rse",
         "user": sql.hashed_user('"user"', salt),
         "activity": rucio_traces.activity("eventtype", '"user"'),
-        "event_id": _event_id(),
+        "event_id": sql.hashed(*identifying, "bucket"),
     }
-
-
-def _event_id() -> str:
-    """Of all that the row tells but created_at. The user only by one of 64 buckets: an unsalted hash of the
-    whole name could be looked up, and a salted one would make another event of the row under another salt.
-    """
-    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
-    return sql.hashed(*identifying, "bucket")
 
 
 SOURCE = Source(query, header)

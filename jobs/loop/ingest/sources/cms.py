@@ -40,11 +40,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
     parsed = (
         {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
         | {f"n_{name}": sql.count(name) for name in (*_SIZES, *_WRITTEN)}
-        | {
-            "lfn": urls.plain_path("file_lfn"),
-            "server": _host_name("server"),
-            "client": _host_name("client"),
-        }
+        | {"lfn": urls.plain_path("file_lfn"), "server": _host_name("server"), "client": _host_name("client")}
     )
     known = {"known_us": "coalesce(kafka_timestamp_us, timestamp_us, end_time_us)"}
     return sql.Query(

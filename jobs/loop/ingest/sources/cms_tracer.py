@@ -3,8 +3,6 @@
 `tid` is XRootD's name of the client's session, `user.process:descriptor@host`.
 """
 
-from collections.abc import Sequence
-
 from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
@@ -40,12 +38,14 @@ def query(site: Site) -> sql.Query:
 
 
 def _reason(site: Site) -> str:
+    ours = literal(expression(site.storages))
+    elsewhere = f"NOT regexp_full_match(storage, {ours})" if site.storages else "false"
     return sql.first_reason(
         ("malformed", "malformed JSON"),
         *((f'"{name}" IS NULL', f"missing field: {name}") for name in _NAMES if name != "is_write"),
         ("writes", "not a read: write"),
         ("event NOT IN ('openr', 'open')", "not a read: another event"),
-        (f"NOT {_counts(site.storages)}", "not a read: another storage"),
+        (elsewhere, "not a read: another storage"),
         (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
         ("at_us IS NULL", "unparsable time: ts_access"),
         (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
@@ -63,10 +63,6 @@ def _columns(site: Site) -> dict[str, str]:
         "origin": urls.source_host("path"),
         "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
     }
-
-
-def _counts(storages: Sequence[str]) -> str:
-    return f"regexp_full_match(storage, {literal(expression(storages))})" if storages else "true"
 
 
 SOURCE = Source(query, has_sizes=False, of_paths=True)

@@ -58,7 +58,9 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
     if not touched:
         return set()
     near = [day for day in others if _is_near(dt.date.fromisoformat(day), touched, LOOK_BACK_DAYS)]
-    space.put("near", ACCESSES.partition, (_recorded(rows_of(day, [*_FACTS, "day"])) for day in near))
+    of_days = (rows_of(day, [*_FACTS, "day"]) for day in near)
+    is_recorded = (pc.field("source") == SOURCE) & pc.field("disk_bytes").is_valid()
+    space.put("near", ACCESSES.partition, (rows.filter(is_recorded) for rows in of_days))
     selected = (
         f"SELECT {', '.join(_FACTS)}, file, day FROM {_WITH_FILE} SEMI JOIN settling USING (cache, file)"
     )
@@ -72,7 +74,7 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
         f"FROM (SELECT *, {_MISSED} AS missed FROM ({with_previous}) WHERE bypassed_bytes IS NOT NULL "
         f"AND day IN ({', '.join(map(literal, after))})) WHERE bytes_missed IS DISTINCT FROM missed"
     )
-    changed = {row["day"] for row in space.select("SELECT DISTINCT day FROM settled").to_pylist()}
+    changed = set(space.select("SELECT DISTINCT day FROM settled")["day"].to_pylist())
     space.add(("old", rows_of(day, None)) for day in near if day in changed)
     _replace(space)
     return changed
@@ -82,20 +84,15 @@ def _touched(space: Workspace) -> list[dt.date]:
     """The days of the new records; the table `settling` has their files."""
     new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
     space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
-    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")
-    return [row["day"] for row in days.to_pylist()]
+    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]
+    return list(days.to_pylist())
 
 
 def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:
     return any(-back_days <= (day - other).days <= LOOK_BACK_DAYS for other in touched)
 
 
-def _recorded(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.and_(pc.equal(rows["source"], SOURCE), pc.is_valid(rows["disk_bytes"])))
-
-
 def _replace(space: Workspace) -> None:
-    """Put the bytes in `settled` in the place of those in `merged`."""
     settled = {"bytes_missed": "missed", "bytes_hit": "hit"}
     columns = ", ".join(
         f"CASE WHEN s.event_id IS NULL THEN m.{name} ELSE s.{new} END AS {name}"

@@ -84,12 +84,15 @@ class Pairs:
         for name, rows in (("lone", self._lone), ("refusing", self._refusing)):
             space.keep(self._schema, batches_of(rows, self._schema), name)
         writes = parse(opens, batches_of(self._writes, self._schema), rows=_ROWS_AT_ONCE)
-        space.put("writes", (), map(_accepted, writes))
+        opened = (pa.Table.from_batches([batch]).filter(pc.field("reason").is_null()) for batch in writes)
+        space.put("writes", (), (rows.select(ACCESSES.column_names) for rows in opened))
         space.put("earlier", ACCESSES.partition, self._opened(earlier))
         merging.merge(space, in_two_parts=True, into="opened", old="earlier")
         for statement in _statements(event_id):
             space.database.execute(statement)
-        space.parse_kept(_ended())
+        # Closes with what their opens tell. What has ended is ended by the same close alone, told once more.
+        columns = {name: f'"{name}"' for name in ACCESSES.column_names} | at_close("accessed_at")
+        space.parse_kept(sql.Query(ACCESSES, [], columns, reason="why", sample="stated"))
         space.retract(f"SELECT event_id, {merging.day_of(ACCESSES)} FROM raw WHERE why <> '{LONE_CLOSE}'")
         space.unpaired = space.select(_kept(event_id))
 
@@ -132,11 +135,6 @@ def _seconds(rows: Iterable[Mapping[str, object]], name: str) -> list[int]:
     return [at_s for at_s in seconds if 0 <= at_s < sql.LATEST_S]
 
 
-def _accepted(batch: pa.RecordBatch) -> pa.Table:
-    rows = pa.Table.from_batches([batch])
-    return rows.filter(pc.is_null(rows["reason"])).select(ACCESSES.column_names)
-
-
 _NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
 
 
@@ -168,15 +166,6 @@ def _statements(event_id: str) -> Iterator[str]:
         "(FROM opens QUALIFY row_number() OVER (PARTITION BY event_id ORDER BY place) = 1) ON event_id = id "
         "WHERE NOT is_old OR (event_id IS NOT NULL AND closed_at IS NULL)"
     )
-
-
-def _ended() -> sql.Query:
-    """The closes of `raw` as accesses, each with what its open tells; else refused.
-
-    An open that has ended is ended by the same close alone, told once more.
-    """
-    columns = {name: f'"{name}"' for name in ACCESSES.column_names} | at_close("accessed_at")
-    return sql.Query(table=ACCESSES, steps=[], columns=columns, reason="why", sample="stated")
 
 
 def _kept(event_id: str) -> str:

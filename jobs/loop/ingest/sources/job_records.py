@@ -89,6 +89,7 @@ def _reason(
     site: Site, first: Sequence[tuple[str, str]], names: Sequence[str], unmeasured: str, of_one_pool: bool
 ) -> str:
     is_part = f"regexp_matches(value, {literal(_SEVERAL_LINES)})"
+    unfit = literal(UNFIT_RE2)
     where = named("site") if of_one_pool else f"coalesce({named('site')}, '')"
     elsewhere = f"NOT regexp_full_match({where}, {literal(expression(site.job_sites))})"
     return sql.first_reason(
@@ -116,15 +117,11 @@ def _reason(
         (f"cpu > {_MOST_BUSY} * wall * n_cores + {_SLACK_S}", "CPU time above the wall time of its cores"),
         ("n_bytes < 0", "negative size"),
         (
-            " OR ".join(map(_is_unfit, names)),
+            " OR ".join(f"strlen({n}) > {_LONGEST_NAME} OR regexp_matches({n}, {unfit})" for n in names),
             f"a name with control characters, or above {_LONGEST_NAME} bytes",
         ),
         *([(elsewhere, "not a job: of another site")] if site.job_sites else []),
     )
-
-
-def _is_unfit(name: str) -> str:
-    return f"strlen({name}) > {_LONGEST_NAME} OR regexp_matches({name}, {literal(UNFIT_RE2)})"
 
 
 def records(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -106,17 +106,15 @@ def text_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def first_line(files: Sequence[InputFile]) -> str:
     """The first line that is not blank; empty if there is none."""
-    values = (value.as_py() for batch in batches(map(Piece, files), _leave_out) for value in batch["value"])
+    # Who reads the files afterwards counts what is refused.
+    looks = batches(map(Piece, files), lambda _file, _why: None)
+    values = (value.as_py() for batch in looks for value in batch["value"])
     return next((str(line) for line in values if line.strip(" ")), "")
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:
     """Raise InputError, for readers that refuse nothing."""
     raise InputError(f"cannot read {file.path}: it is {why.kind}, not a plain file")
-
-
-def _leave_out(file: InputFile, why: NotPlainError) -> None:
-    """For a first look: who reads the files afterwards counts what is refused."""
 
 
 def _lines(piece: Piece) -> Iterator[pa.BinaryArray]:

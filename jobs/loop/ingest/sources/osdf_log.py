@@ -31,34 +31,27 @@ def query(site: Site) -> sql.Query:
             parsed,
             *sql.with_parts("path"),
         ],
-        columns=_columns(),
-        reason=_reason(),
+        columns=sql.named("path")
+        | {
+            "site": "Site",
+            "cache": "CASE WHEN lower(ServerType) = 'cache' THEN " + urls.server("Server") + " END",
+            "origin": urls.source_host("Objectname"),
+            "accessed_at": sql.timestamp("moment_us"),
+            "known_at": sql.timestamp("moment_us"),
+            "read_bytes": "n_read",
+            "n_reads": "1",
+            "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
+        },
+        reason=sql.first_reason(
+            ("NOT regexp_matches(value, '^\\[.*\\]\\s*$')", "malformed line"),
+            ("moment_us IS NULL", "unparsable time"),
+            *((f"{name} IS NULL", f"missing field: {name}") for name in ("Objectname", "Read")),
+            ("n_read IS NULL", "unparsable number: Read"),
+            ("n_read < 0", "negative size"),
+            ("n_read = 0 AND n_write > 0", "not a read: write"),
+        ),
         sample="value",
     )
-
-
-def _reason() -> str:
-    return sql.first_reason(
-        ("NOT regexp_matches(value, '^\\[.*\\]\\s*$')", "malformed line"),
-        ("moment_us IS NULL", "unparsable time"),
-        *((f"{name} IS NULL", f"missing field: {name}") for name in ("Objectname", "Read")),
-        ("n_read IS NULL", "unparsable number: Read"),
-        ("n_read < 0", "negative size"),
-        ("n_read = 0 AND n_write > 0", "not a read: write"),
-    )
-
-
-def _columns() -> dict[str, str]:
-    return sql.named("path") | {
-        "site": "Site",
-        "cache": "CASE WHEN lower(ServerType) = 'cache' THEN " + urls.server("Server") + " END",
-        "origin": urls.source_host("Objectname"),
-        "accessed_at": sql.timestamp("moment_us"),
-        "known_at": sql.timestamp("moment_us"),
-        "read_bytes": "n_read",
-        "n_reads": "1",
-        "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
-    }
 
 
 SOURCE = Source(query, has_sizes=False, of_paths=True)

@@ -64,6 +64,7 @@ def query(site: Site, header: Header) -> sql.Query:
         "node": f"CASE WHEN {is_node} AND host IS DISTINCT FROM creationhost THEN host END",
     }
     never = "start_us IS NULL AND code = 0 AND wn IS NULL AND (jobstatus <> 'failed' OR of_server <> 0)"
+    no_time = f"coalesce(regexp_full_match({{}}time, {literal(_NO_TIME)}), true)"
     return job_records.query(
         "panda_jobs",
         site,
@@ -74,17 +75,13 @@ def query(site: Site, header: Header) -> sql.Query:
             ("jobstatus IS NULL", "missing field: jobstatus"),
             (f"NOT {sql.is_one('jobstatus', _ENDED)}", "not a job: it has not ended"),
             *(
-                (f"{n}_us IS NULL AND NOT {_is_no_time(n)}", f"unparsable time: {n}time")
+                (f"{n}_us IS NULL AND NOT {no_time.format(n)}", f"unparsable time: {n}time")
                 for n in ("start", "end")
             ),
             (never, "not a job: it has not run"),
         ),
         columns=_columns(site.salt),
     )
-
-
-def _is_no_time(name: str) -> str:
-    return f"coalesce(regexp_full_match({name}time, {literal(_NO_TIME)}), true)"
 
 
 def _columns(salt: str) -> dict[str, str]:

@@ -26,7 +26,10 @@ def query(site: Site, header: record_fields.Header) -> sql.Query:
     unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")
     n = sql.count(unit)
     week_s = f"CASE WHEN {n} BETWEEN 0 AND {_MAX_WEEK} THEN {n} * {_WEEK_S} END"
-    start_s = week_s if weekly else _date_s(unit)
+    is_date = f"regexp_full_match({unit}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
+    day_s = f"epoch_us(CAST(try_cast({unit} AS DATE) AS TIMESTAMP)) // 1000000"
+    date_s = f"CASE WHEN {is_date} AND {day_s} BETWEEN 0 AND {sql.LATEST_S} THEN {day_s} END"
+    start_s = week_s if weekly else date_s
     others = sorted({*header.names} - {*form, ""})
     called = [f"other {i}" for i in range(len(others))]
     return sql.Query(
@@ -39,19 +42,15 @@ def query(site: Site, header: record_fields.Header) -> sql.Query:
             *sql.with_parts("plain"),
         ],
         columns=_columns(_WEEK_S if weekly else 86400, called),
-        reason=_reason(),
+        reason=sql.first_reason(
+            ("malformed", "malformed CSV"),
+            ("dataset IS NULL", "missing field: dataset"),
+            ("start_s IS NULL", "unparsable time"),
+            ("n IS NULL", "unparsable number of accesses"),
+            ("n < 0", "negative number of accesses"),
+            ("n = 0", "no accesses"),
+        ),
         sample=f"CASE WHEN malformed THEN value ELSE concat_ws(',', dataset, {unit}, {reads}) END",
-    )
-
-
-def _reason() -> str:
-    return sql.first_reason(
-        ("malformed", "malformed CSV"),
-        ("dataset IS NULL", "missing field: dataset"),
-        ("start_s IS NULL", "unparsable time"),
-        ("n IS NULL", "unparsable number of accesses"),
-        ("n < 0", "negative number of accesses"),
-        ("n = 0", "no accesses"),
     )
 
 
@@ -64,12 +63,6 @@ def _columns(unit_s: int, others: Sequence[str]) -> dict[str, str]:
         "n_reads": "n",
         "event_id": sql.hashed("plain", "start_s", str(unit_s), "n", *(f'"{name}"' for name in others)),
     }
-
-
-def _date_s(date: str) -> str:
-    is_date = f"regexp_full_match({date}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
-    start_s = f"epoch_us(CAST(try_cast({date} AS DATE) AS TIMESTAMP)) // 1000000"
-    return f"CASE WHEN {is_date} AND {start_s} BETWEEN 0 AND {sql.LATEST_S} THEN {start_s} END"
 
 
 SOURCE = Source(query, lambda line, path: record_fields.csv_header(line, path, _WEEKLY, _DAILY))

@@ -1,10 +1,10 @@
 """Files on HDFS and S3 for sources that are decoded in this process, copied one at a time to be read."""
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from features.common.errors import ConfigError, InputError
 from features.common.input_files import InputFile
@@ -14,13 +14,6 @@ from jobs.loop.ingest.pull_input import Mark, in_milliseconds
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
 
 _MOST_LEVELS = 100
-
-
-class _Pattern(NamedTuple):
-    """A path, `pattern` below the folder of `store`: empty, or a glob."""
-
-    store: RemoteStore
-    pattern: str
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
@@ -68,21 +61,18 @@ def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Ite
     if not place.is_folder:
         yield place
         return
-    for entry in _inside(store, place):
+    entries = list[Entry]()
+    with contextlib.suppress(FileNotFoundError):  # it is gone since it was listed, and its files with it
+        entries = store.inside(place)
+    for entry in entries:
         name = entry.path.rpartition("/")[2]
         is_hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
         if not is_hidden and (not entry.is_folder or (level < _MOST_LEVELS and (whole or "=" in name))):
             yield from _files(store, entry, whole, level + 1)
 
 
-def _inside(store: RemoteStore, folder: Entry) -> list[Entry]:
-    try:
-        return store.inside(folder)
-    except FileNotFoundError:
-        return []  # it is gone since it was listed, and its files with it
-
-
-def _place(path: str) -> _Pattern:
+def _place(path: str) -> tuple[RemoteStore, str]:
+    """The store of a path up to its first wildcard, and the pattern below that: empty, or a glob."""
     scheme, _, rest = path.partition("://")
     if scheme not in ("hdfs", "s3a", "s3"):
         raise InputError(f"cannot read {path}: this source reads files of this machine, hdfs:// and s3a://")
@@ -92,4 +82,4 @@ def _place(path: str) -> _Pattern:
     except ConfigError as error:
         raise InputError(f"cannot read {path}: {str(error).partition(': ')[2]}") from None
     assert isinstance(store, RemoteStore)
-    return _Pattern(store, "/".join(rest.split("/")[len(plain) :]))
+    return store, "/".join(rest.split("/")[len(plain) :])

@@ -54,7 +54,9 @@ class _Catalogue:
                 refused += unknown
                 kinds = {kind: [m for m in known if m["did_type"] == kind] for kind in ("DATASET", "FILE")}
                 yield from map(self._of_datasets, _batches(kinds["DATASET"]))
-                yield self._of_files(kinds["FILE"])
+                origins: dict[Did, list[str]] = {rucio.did_of(file): [] for file in kinds["FILE"]}
+                self._add_replicas(origins, "")
+                yield [_row(f, None, f["created_at"], origins[rucio.did_of(f)]) for f in kinds["FILE"]]
                 dids = self._inside([rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
             yield refused
 
@@ -148,11 +150,6 @@ class _Catalogue:
                 )
             locked[rucio.did_of(lock)].add(lock["rse"])
         return locked
-
-    def _of_files(self, files: Sequence[Row]) -> list[Row]:
-        origins: dict[Did, list[str]] = {rucio.did_of(file): [] for file in files}
-        self._add_replicas(origins, "")
-        return [_row(file, None, file["created_at"], origins[rucio.did_of(file)]) for file in files]
 
     def _origins(self, dataset: Did, files: Sequence[Row]) -> dict[Did, list[str]]:
         """The RSEs that hold each file of `dataset`; those of caches are left out."""

@@ -34,7 +34,11 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
     """
     replicas = _with_verdict(_table(spark, path, "replicas", [*_KEY, "RSE_ID", "BYTES"], _OF_REPLICAS))
-    rses = _rses(_table(spark, path, "rses", ["ID", "RSE"], ("VOLATILE",)))
+    is_cache = F.lower(F.col("VOLATILE").cast("string")).isin("1", "true")
+    listed = _table(spark, path, "rses", ["ID", "RSE"], ("VOLATILE",))
+    rses = listed.groupBy(_hex(F.col("ID")).alias("rse_id")).agg(
+        F.max("RSE").alias("rse"), F.coalesce(F.max(is_cache), F.lit(False)).alias("is_cache")
+    )
     good = replicas.filter(F.col("reason").isNull()).join(F.broadcast(rses), "rse_id", how="left")
     files = _files(good).join(
         _parents(_table(spark, path, "contents", [*_KEY, *_CHILD], ("DID_TYPE", "CREATED_AT"))),
@@ -51,7 +55,8 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     bad = replicas.filter(F.col("reason").isNotNull()).unionByName(strange, allowMissingColumns=True)
     refused = bad.select("reason", sample.alias("stated"))
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
-    return rows.withColumnRenamed("reason", "refused"), _query(_date(path) or day)
+    # The last date (`2026-03-01`) that a folder of `path` is called.
+    return rows.withColumnRenamed("reason", "refused"), _query([day, *_DATE.findall(path)][-1])
 
 
 _CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
@@ -107,13 +112,6 @@ def _files(replicas: DataFrame) -> DataFrame:
     )
 
 
-def _rses(rses: DataFrame) -> DataFrame:
-    is_cache = F.lower(F.col("VOLATILE").cast("string")).isin("1", "true")
-    return rses.groupBy(_hex(F.col("ID")).alias("rse_id")).agg(
-        F.max("RSE").alias("rse"), F.coalesce(F.max(is_cache), F.lit(False)).alias("is_cache")
-    )
-
-
 def _parents(contents: DataFrame) -> DataFrame:
     """The dataset that each file was attached to first: SCOPE, NAME of the file, parent and attached."""
     parent = F.struct(_moment(F.col("CREATED_AT")).alias("at"), F.col("SCOPE"), F.col("NAME"))
@@ -163,12 +161,6 @@ def _query(dumped_on: str) -> sql.Query:
         {"of_dataset": name_parts("parent_name")},
     ]
     return sql.Query(FILES, steps, columns, reason="refused", sample='coalesce(stated, "NAME")')
-
-
-def _date(path: str) -> str:
-    """The last date (`2026-03-01`) that a folder of `path` is called; empty for none."""
-    dates = _DATE.findall(path)
-    return dates[-1] if dates else ""
 
 
 def _hex(rse_id: Column) -> Column:

@@ -30,6 +30,13 @@ def query(site: Site) -> sql.Query:
         "first_us": f"coalesce(known_at_us, created_at_us, {midnight})",
         "published_us": f"coalesce(updated_at_us, known_at_us, {midnight})",
     }
+    needed = sql.first_reason(
+        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "name", "bytes")),
+        ("size IS NULL", "unparsable size"),
+        ("size < 0", "negative size"),
+        *((f"{sql.stated_time(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+        ("first_us IS NULL", "missing field: known_at"),
+    )
     return sql.Query(
         table=FILES,
         where=sql.LINES,
@@ -40,20 +47,9 @@ def query(site: Site) -> sql.Query:
             *sql.with_parts("name", "scope"),
         ],
         columns=_columns(),
-        reason=_reason(),
+        reason=f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})",
         sample="value",
     )
-
-
-def _reason() -> str:
-    needed = sql.first_reason(
-        *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "name", "bytes")),
-        ("size IS NULL", "unparsable size"),
-        ("size < 0", "negative size"),
-        *((f"{sql.stated_time(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
-        ("first_us IS NULL", "missing field: known_at"),
-    )
-    return f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})"
 
 
 def _columns() -> dict[str, str]:

@@ -81,8 +81,10 @@ def _columns(salt: str) -> dict[str, str]:
     named = sql.named("filename", "scope")
     by_event = activity("eventType", "coalesce(usrdn, usr, account)")
     is_copied = "clientState IS NULL OR clientState <> 'FOUND_ROOT'"
+    stated = "coalesce(datasetScope, scope) || ':' || dataset"
     return named | {
-        "dataset": f"coalesce({_dataset()}, {named['dataset']})",
+        "dataset": f"coalesce(CASE WHEN contains(dataset, ':') THEN dataset ELSE {stated} END, "
+        f"{named['dataset']})",
         "site": "localSite",
         "cache": "CASE WHEN origin_host IS NOT NULL THEN first_host END",
         "accessed_at": sql.timestamp("start_us"),
@@ -107,11 +109,6 @@ def _columns(salt: str) -> dict[str, str]:
 def _first(*times: str) -> str:
     """The first of these times that was set: tracers write 0 for what they did not measure."""
     return f"coalesce({', '.join(f'nullif({time}, 0)' for time in times)})"
-
-
-def _dataset() -> str:
-    named = "coalesce(datasetScope, scope) || ':' || dataset"
-    return f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {named} END"
 
 
 def not_a_read(kind: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ class Query:
     where: str = "true"
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
-    test_files: tuple[str, ...] = ()
+    test_files: Sequence[str] = ()
     scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     day: str = ""
 
@@ -98,10 +98,17 @@ class Query:
             for name, most in _MOST.items()
             if name in columns
         ]
-        nameless = [(_is_no_name(columns["name"]), "missing field: name")] if "name" in columns else []
+        nameless = []
+        if (name := columns.get("name")) is not None:
+            is_none = f"regexp_full_match({name}, '/?(?:' || {_NO_NAME} || ')?')"
+            nameless = [(f"strlen({name}) <= {_LONGEST_NO_NAME + 1} AND {is_none}", "missing field: name")]
+        tests = []
+        if self.table == ACCESSES and self.test_files:
+            is_test = f"regexp_full_match({columns['name']}, {literal(expression(self.test_files))})"
+            tests = [(is_test, TEST_FILE)]
         at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
         ahead = is_ahead(f"epoch_us({at})", self.day, days=_AHEAD_DAYS)
-        others = first_reason(*nameless, *self._of_tests(), *impossible, (ahead, FUTURE))
+        others = first_reason(*nameless, *tests, *impossible, (ahead, FUTURE))
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [
@@ -114,13 +121,6 @@ class Query:
         cut = f"CASE WHEN reason IS NOT NULL THEN {sample} END AS sample"
         return f"SELECT {', '.join(fields)}, reason, {cut}, input FROM ({text})"
 
-    def _of_tests(self) -> list[tuple[str, str]]:
-        if self.table != ACCESSES or not self.test_files:
-            return []
-        return [
-            (f"regexp_full_match({self.columns['name']}, {literal(expression(self.test_files))})", TEST_FILE)
-        ]
-
 
 def with_steps(text: str, steps: Iterable[Columns]) -> str:
     """The SELECT `text` with the columns of `steps`, added one step after the other."""
@@ -128,11 +128,6 @@ def with_steps(text: str, steps: Iterable[Columns]) -> str:
         added = ", ".join(f'{expression} AS "{name}"' for name, expression in step.items())
         text = f"SELECT *, {added} FROM ({text})"
     return text
-
-
-def _is_no_name(name: str) -> str:
-    is_short = f"strlen({name}) <= {_LONGEST_NO_NAME + 1}"
-    return f"{is_short} AND regexp_full_match({name}, '/?(?:' || {_NO_NAME} || ')?')"
 
 
 def is_ahead(us: str, day: str, *, days: int) -> str:

@@ -86,7 +86,6 @@ def query(site: Site) -> sql.Query:
 
 
 def _codes(which: str) -> str:
-    """The exit codes of the steps for which `which` holds."""
     steps = f"list_filter(json_extract(record, '$.steps[*]'), lambda x: {which})"
     return f"flatten(list_transform({steps}, lambda x: json_extract_string(x, '$.errors[*].exitCode')))"
 

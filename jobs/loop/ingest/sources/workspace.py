@@ -150,7 +150,12 @@ class Workspace:
         """Add rows to tables, each piece to the table that it names, by the names of their columns."""
         self.database.begin()  # pieces that are committed one by one are copied again and again
         for name, rows in pieces:
-            self.database.register("more", rows.cast(_without_zones(rows.schema)))
+            # DuckDB's TIMESTAMP is in UTC without saying so.
+            zoneless = [
+                field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
+                for field in rows.schema
+            ]
+            self.database.register("more", rows.cast(pa.schema(zoneless)))
             self.database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM more')
             self.database.unregister("more")
         self.database.commit()
@@ -184,15 +189,6 @@ def opened(table: Table, *, memory: str = MEMORY, threads: int | None = None) ->
             yield Workspace(database, table)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _without_zones(schema: pa.Schema) -> pa.Schema:
-    """`schema` with times as DuckDB's TIMESTAMP: in UTC, without saying so."""
-    fields = [
-        field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field
-        for field in schema
-    ]
-    return pa.schema(fields)
 
 
 def _prepared(query: Query, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -43,18 +43,14 @@ def query(cache: str, source: str) -> sql.Query:
             *sql.with_parts("path"),
         ],
         columns=_columns(cache),
-        reason=_reason(),
+        reason=sql.first_words(
+            ("fault IS NOT NULL", "fault"),
+            ("detach_s IS NULL", literal(STILL_OPEN)),
+            ("is_ours", literal(sql.OURS)),
+            *((f"{name}_us IS NULL", f"'unparsable time: {name}'") for name in _TIMES),
+            *((f"NOT {n} BETWEEN 0 AND {sql.MOST_BYTES}", f"'impossible size: {n}'") for n in _BYTES),
+        ),
         sample="coalesce(detail, concat_ws(' ', \"name\", attach_s, detach_s))",
-    )
-
-
-def _reason() -> str:
-    return sql.first_words(
-        ("fault IS NOT NULL", "fault"),
-        ("detach_s IS NULL", literal(STILL_OPEN)),
-        ("is_ours", literal(sql.OURS)),
-        *((f"{name}_us IS NULL", f"'unparsable time: {name}'") for name in _TIMES),
-        *((f"NOT {name} BETWEEN 0 AND {sql.MOST_BYTES}", f"'impossible size: {name}'") for name in _BYTES),
     )
 
 

@@ -99,20 +99,16 @@ def _file_rows(
     source, reader = file.uri, CaptureReader(file, numberings)
     try:
         for event in reader.poll():
-            yield _event(event, source) | {"cache": senders.cache(event)}
+            yield {name: getattr(event, name) for name in _OF_EVENTS} | {
+                "cache": senders.cache(event),
+                "remote": event.remotes[0] if event.remotes else None,
+                "malformed": False,
+                "input": source,
+            }
     except NotPlainError as error:
         space.refuse(source, error)
     reader.close()
     yield from [{"malformed": True, "input": source}] * reader.n_malformed
-
-
-def _event(record: FileClose, source: str) -> dict[str, object]:
-    remote = record.remotes[0] if record.remotes else None
-    return {name: getattr(record, name) for name in _OF_EVENTS} | {
-        "remote": remote,
-        "malformed": False,
-        "input": source,
-    }
 
 
 def _reason() -> str:

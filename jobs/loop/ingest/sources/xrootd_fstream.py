@@ -5,7 +5,6 @@ change is in the table `unpaired`, see `fstream_pairs`.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 import pyarrow as pa
 
@@ -61,10 +60,17 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
     """
     reader, uri = FstreamReader(), places[0].uri
-    rows = chain.from_iterable(_file_rows(space, reader, file, site) for file in captures_in(places))
-    left = (_row(access, uri, site) for access in reader.unfinished())
+
+    def rows() -> Iterator[dict[str, object]]:
+        for file in captures_in(places):
+            try:
+                yield from (_row(record, file.uri, site) for record in reader.read(file))
+            except NotPlainError as error:
+                space.refuse(file.uri, error)
+        yield from (_row(access, uri, site) for access in reader.unfinished())
+
     pairs = fstream_pairs.Pairs(_SCHEMA)
-    space.take(query(site), batches_of(pairs.without_lone(chain(rows, left)), _SCHEMA))
+    space.take(query(site), batches_of(pairs.without_lone(rows()), _SCHEMA))
     pairs.pair(space, query(site, ended=False), _event_id(), earlier)
     space.alarms += _alarms(space)
     return reader.n_lost
@@ -81,16 +87,6 @@ def _alarms(space: Workspace) -> Iterator[str]:
             f"server counts as a cache of its own, for example {nameless['name']}; let the shoveler send the "
             "server's address"
         )
-
-
-def _file_rows(
-    space: Workspace, reader: FstreamReader, file: InputFile, site: Site
-) -> Iterator[dict[str, object]]:
-    source = file.uri
-    try:
-        yield from (_row(record, source, site) for record in reader.read(file))
-    except NotPlainError as error:
-        space.refuse(source, error)
 
 
 def _row(record: Access | Fault, source: str, site: Site) -> dict[str, object]:
