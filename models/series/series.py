@@ -100,7 +100,9 @@ def read_series(path: Path, as_of: str) -> Series:
         raise InputError(f"{path}: a record up to {as_of} has no dataset")
     others = sorted({*source.schema.names} - {"dataset", time, count, ""})
     table = {"name": names, "unit": units, "reads": _reads(source, count, known)}
-    table |= {f"other {name}": source.take(name).cast(pa.string()) for name in others}
+    table |= {
+        f"other {name}": source.take(name).cast(pa.string()) for name in others if _is_flat(source, name)
+    }
     rows = pd.DataFrame({name: pd.Series(column) for name, column in table.items()})[known]
     once = rows.drop_duplicates()
     return _series(once[["name", "unit", "reads"]], unit_s=unit_s, now=now, n_twice=len(rows) - len(once))
@@ -155,8 +157,8 @@ def _reads(source: ColumnSource, name: str, known: BoolArray) -> IntArray:
 
 
 def _is_flat(source: ColumnSource, name: str) -> bool:
-    kind = source.schema.field(name).type
-    return source.schema.names.count(name) == 1 and (is_text(kind) or bool(pa.types.is_primitive(kind)))
+    kind = source.schema.field(source.schema.names.index(name)).type
+    return is_text(kind) or bool(pa.types.is_primitive(kind))
 
 
 def _refuse(source: ColumnSource, name: str, column: pa.ChunkedArray, wrong: BoolArray, allowed: str) -> None:

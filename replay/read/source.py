@@ -88,7 +88,8 @@ class ParquetSource:
         kind = self.schema.field(name).type if at < 0 else self._written.field(at).type
         for file, path, folder in zip(self._files, self._paths, self._folders, strict=True):
             if name in folder:
-                pieces.append(pa.repeat(folder[name], file.metadata.num_rows))
+                whole = partial(pa.repeat, folder[name], file.metadata.num_rows)
+                pieces.append(_parquet_read(path, whole))
             else:
                 pieces += _parquet_read(path, partial(self._column, file, name, kind))
         return _plain(self, name, pa.chunked_array(pieces, kind))
@@ -193,6 +194,6 @@ def _plain(source: ColumnSource, name: str, column: pa.ChunkedArray) -> pa.Chunk
 def _parquet_read(path: Path, read: Callable[[], _Read]) -> _Read:
     try:
         return read()
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"{path} cannot be read as Parquet: {first}; write it again") from None

@@ -223,7 +223,8 @@ def _planned(moment: CacheAtMoment, queued: Queued) -> tuple[Prefill, pa.Array, 
     scores = certain(queued.of(dids), as_of_s=moment.as_of_s, horizon_s=plan.horizon)
     disk = on_disk(state, scores, files, plan.objective, scores.longest, recent_s=moment.cycle_s)
     candidates = absent(state, scores, files, plan.objective, scores.longest)
-    case = Case(state, scores, files, limits(plan, moment.cycle_s, budget), disk, candidates)
+    bounds = dataclasses.replace(limits(plan, moment.cycle_s, budget), evicts=not moment.cache.steward)
+    case = Case(state, scores, files, bounds, disk, candidates)
     return prefill(case, _fetched_bytes(moment)), dids, origins
 
 

@@ -113,6 +113,10 @@ def test_paths_that_hold_no_trace(write: Callable[..., Path], tmp_path: Path) ->
         read_trace(write(""))
     with pytest.raises(InputError, match="holds no Parquet file"):
         read_trace(tmp_path)
+    written = write(pa.table({"time": [1], "id": [1], "size": [1]}), "days/day=x/t.parquet")
+    written.parent.rename(tmp_path / "days/day=\udcff")
+    with pytest.raises(InputError, match=r"cannot be read as Parquet: .*surrogates"):
+        read_trace(tmp_path / "days", keep=["day"])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         read_trace(write(b"PAR1 and no more", "x.parquet"))
     with pytest.raises(InputError, match="neither Parquet, CSV nor LCS"):

@@ -1,6 +1,7 @@
 """What Rucio names is read, counted and fetched at the paths of an ATLAS cache."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -19,7 +20,9 @@ from features.common.times import as_of_label, parse_as_of
 from features.schema import PLANS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.push import prefill
+from prefetch.target import Held
 
 SCOPE, PREFIX = "mc26_14TeV", "/atlas/rucio"
 DATASET = "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00"
@@ -133,6 +136,23 @@ def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: p
     assert times == {as_of_label(at_s + 1), as_of_label(at_s + 2)}
     plans = Tables.of(settings).read_arrow(PLANS).to_pylist()
     assert sorted(row["name"].rpartition("/")[2] for row in plans) == NAMES[:3]
+
+
+@pytest.mark.parametrize(("steward", "n_files"), [(False, len(NAMES)), (True, 0)])
+def test_open_files_leave_a_prefill_less_room_beside_a_steward_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steward: bool, n_files: int
+) -> None:
+    site(tmp_path, f'prefix = "{PREFIX}"')
+    settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
+    at_s, nine_tenths = parse_as_of("2026-04-10T00:00:00Z"), 900_000_000
+    moment = CacheAtMoment.asked(settings, "dir", at_s)
+    inventory = [Held(hashed(SCOPE, "other", PREFIX), nine_tenths, nine_tenths, True, None, True)]
+    cache = moment.cache.model_copy(update={"steward": steward})
+    moment = dataclasses.replace(moment, cache=cache, inventory=inventory)
+    monkeypatch.setattr(CacheAtMoment, "asked", lambda *_: moment)
+    request = prefill.PrefillRequest([f"{SCOPE}:{DATASET}"], [])
+    more: dict[str, Any] = {"cache": "dir", "as_of_s": at_s, "on_progress": lambda *_: None}
+    assert prefill.run(settings, request, dry_run=True, **more).prefetch == n_files
 
 
 def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:

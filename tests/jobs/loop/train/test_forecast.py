@@ -183,6 +183,7 @@ FORMS = {
     "decimals": pa.table(WEEKS).cast(
         pa.schema({"dataset": pa.binary(), "week": pa.decimal128(38, 0), "accesses": pa.float64()})
     ),
+    "nested": pa.table(WEEKS | {"more": [[1], [2], [3], [4]]}),
 }
 
 
@@ -225,6 +226,7 @@ def test_equal_rows_count_once_and_that_is_told(tmp_path: Path) -> None:
     [
         ("a,b\n1,2\n", "5", SchemaError, "dataset,week,accesses"),
         ("dataset,week,accesses\n", "5", InputError, "no records"),
+        ("dataset,week,accesses,n,n\na,1,1,2,3\n", "5", SchemaError, "several columns 'n'"),
         ("dataset,week,accesses\na,9,1\n", "5", InputError, "no record up to 5"),
         ("dataset,week,accesses\na,x,1\n", "5", InputError, "row 1 has week 'x'"),
         ("dataset,week,accesses\na,1,1\na,2,-4\n", "5", InputError, "row 2 has accesses -4"),
