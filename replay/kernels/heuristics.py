@@ -177,24 +177,26 @@ def _become_ghost(queues: Queues, file: int, limit_bytes: int) -> None:
 def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids) -> int:
     """Files without enough hits from the front of the queue that has more than its share.
 
-    Files that must stay are passed over, and keep their places.
+    Files that must stay are passed over, and keep their places. Those of the small queue leave less to the
+    main one: else whoever keeps files open would have every closed file behind them evicted, and main stay.
     """
     queues, hits, limits, sums = order.queues, order.hits, order.limits, order.queues.sums
     limits[HAS_EVICTED] = 1
-    turns, n = TURNS * (sums[SMALL, COUNT] + sums[MAIN, COUNT]), 0
+    turns, n, passed_bytes = TURNS * (sums[SMALL, COUNT] + sums[MAIN, COUNT]), 0, 0
     next_small, next_main = links.oldest(queues, SMALL), links.oldest(queues, MAIN)
     while n_bytes > 0 and turns > 0 and max(next_small, next_main) >= 0:
         turns -= 1
-        is_full = sums[MAIN, USED] > limits[MAIN_BYTES] and next_main >= 0
+        is_full = sums[MAIN, USED] > limits[MAIN_BYTES] - passed_bytes and next_main >= 0
         is_main = is_full or next_small < 0
         file = next_main if is_main else next_small
         if is_main:
             next_main = links.newer(queues, file)
         else:
             next_small = links.newer(queues, file)
-        if spare.size and spare[file]:
-            continue
         size = queues.n_bytes[file]
+        if spare.size and spare[file]:
+            passed_bytes += 0 if is_main else size
+            continue
         links.leave(queues, file)
         if hits[file] >= (1 if is_main else HITS_TO_MOVE):
             hits[file] = hits[file] - 1 if is_main else 0

@@ -178,7 +178,7 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 
 ROWS = "rows"
-TAKEN_AT_ONCE, LATEST = 24, 8
+TAKEN_AT_ONCE, LATEST = 24, 3
 """Decision times whose scores are read at once, and earlier ones that a thread goes on from: in memory."""
 
 

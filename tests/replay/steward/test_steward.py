@@ -40,6 +40,21 @@ def test_s3fifo_passes_over_an_open_file_which_keeps_its_place() -> None:
     assert steward.victims(20, 100.0) == [0, 1]
 
 
+def test_open_files_in_the_small_queue_of_s3fifo_leave_less_to_the_main_one() -> None:
+    """Small has files 0 … 9, then 100 … 110, all open but the last; main has 80 bytes of its 90."""
+    steward = steward_of("s3fifo", n_files=100, size=1)
+    assert steward.victims(1, 100.0) == [0]
+    for file in range(10, 20):
+        steward.removed(file)
+    for file in range(100, 111):
+        steward.add(0, 0, 1)
+        steward.stored(file, 1, 100.0)
+    assert steward.victims(1, 100.0) == [0]
+    for file in (*range(10), *range(100, 110)):
+        steward.opened(file)
+    assert steward.victims(1, 100.0) == [20]
+
+
 @pytest.mark.parametrize("name", ORDERS)
 def test_an_inventory_at_once_is_the_same_as_file_by_file(name: str) -> None:
     """Two learned orders begin within it; some files were on disk before, some uses count as no read."""
