@@ -222,7 +222,7 @@ def headlines(known: dict[str, str]) -> str:
         if figures is None:
             raise SystemExit(f"{line.bench}: its section has no figure of {line.what!r}: correct HEADLINES")
         values = figures.groupdict()
-        beside = " ".join(word for word in (line.anchor, values.get("anchor")) if word)
+        beside = " ".join(word for word in (line.anchor, values.get("anchor")) if word).replace(" |", "")
         rows.append(
             f"| {line.what} | {values['ours']} | {beside} | {values.get('ratio', '–')} | {line.limit} |"
         )
