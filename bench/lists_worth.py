@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -146,6 +149,10 @@ def judged(site: Site, seed: int) -> tuple[dict[str, Figures], Reliability]:
     return {name: _figures(site, served, name, ways.get(name)) for name in served}, reliability
 
 
+def _judged(name: str, make: Callable[[], Site], seed: int) -> tuple[str, dict[str, Figures], Reliability]:
+    return name, *judged(make(), seed)
+
+
 def _hours(site: Site) -> Callable[..., FloatArray] | None:
     per_byte = site.hours
     return None if per_byte is None else lambda of, hit: daily_hours(site.board.trace, of, hit, per_byte)
@@ -185,19 +192,25 @@ def main() -> None:
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     made: dict[str, list[Callable[[], Site]]] = {
+        name: [functools.partial(public_site, name)] for name in given.public
+    }
+    made |= {
         name: [functools.partial(region_site, name, given.accesses, seed) for seed in seeds]
         for name in given.regions
-    } | {name: [functools.partial(public_site, name)] for name in given.public}
+    }
     runs_by_place: dict[str, list[dict[str, Figures]]] = {}
     stated: dict[str, list[Reliability]] = {}
-    for k in range(len(seeds)):
-        for name, sites in made.items():
-            if k < len(sites):
-                figures, reliability = judged(sites[k](), seeds[k])
-                runs_by_place.setdefault(name, []).append(figures)
-                stated.setdefault(name, []).append(reliability)
-                gaps = {way: f"{of.gap:.3f}" for way, of in figures.items()}
-                print(f"{name}, {k + 1} of {len(sites)}: done, {gaps}", file=sys.stderr, flush=True)
+    of_places = [
+        (name, make, seed) for name, sites in made.items() for make, seed in zip(sites, seeds, strict=False)
+    ]
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as processes:
+        for name, figures, reliability in processes.map(_judged, *zip(*of_places, strict=True)):
+            runs_by_place.setdefault(name, []).append(figures)
+            stated.setdefault(name, []).append(reliability)
+            gaps = {way: f"{of.gap:.3f}" for way, of in figures.items()}
+            print(
+                f"{name}, {len(stated[name])} of {len(made[name])}: done, {gaps}", file=sys.stderr, flush=True
+            )
     regions = [run for name in given.regions or given.public for run in runs_by_place[name]]
     n = f"{len(regions)} regions of {given.accesses} accesses (seeds {given.seeds})"
     print(f"{n}: {', '.join(given.regions)}; public traces: {', '.join(given.public)}\n")

@@ -165,9 +165,7 @@ BENCHES = (
     Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py"),
     Bench("weeks", "Evaluate: an order of eviction replaced each week", "weeks.py"),
     Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
-    Bench(
-        "lists", "Plan: what lists are worth, with a queue and with a steward", "lists_worth.py --seeds 1,2"
-    ),
+    Bench("lists", "Plan: what lists are worth, with a queue and with a steward", "lists_worth.py"),
     Bench("papers", "Papers: their figures, and our answers to the same questions", "papers.py"),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("site-test", "Site test: reads at distances, beside CERN's, PIC's and DOMA's", "site_test.py"),
@@ -224,7 +222,7 @@ def headlines(known: dict[str, str]) -> str:
         if figures is None:
             raise SystemExit(f"{line.bench}: its section has no figure of {line.what!r}: correct HEADLINES")
         values = figures.groupdict()
-        beside = " ".join(word for word in (line.anchor, values.get("anchor")) if word)
+        beside = " ".join(word for word in (line.anchor, values.get("anchor")) if word).replace(" |", "")
         rows.append(
             f"| {line.what} | {values['ours']} | {beside} | {values.get('ratio', '–')} | {line.limit} |"
         )
