@@ -157,7 +157,7 @@ def _rereads(n: int) -> _Rereads:
 
 
 def _part(rereads: _Rereads, which: slice | BoolArray) -> _Rereads:
-    return _Rereads(*(column[which] for column in rereads))
+    return _Rereads(rereads.since[which], rereads.distance[which], rereads.amount[which])
 
 
 @bare
