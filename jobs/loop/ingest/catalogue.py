@@ -76,7 +76,7 @@ def pull(
 def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
     snapshot, since = tables.snapshot(ACCESSES), day - dt.timedelta(days=days)
     each = (key[0] for key in snapshot.select(since=since.isoformat(), until=day.isoformat()))
-    columns = [pc.unique(snapshot.rows(["dataset"], since=one, until=one)["dataset"]) for one in each]
+    columns = [pc.unique(snapshot.rows(["dataset"], since=label, until=label)["dataset"]) for label in each]
     names = pa.chunked_array(columns, pa.string()).drop_null()
     return [str(name) for name in pc.unique(names).sort().to_pylist()]
 

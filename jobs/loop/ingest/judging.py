@@ -32,7 +32,7 @@ KEPT_S = _PATIENCE_S + (LOOKS_BACK + 4) * DAY_S
 
 
 class SiteNames(NamedTuple):
-    """How reads at a site are told: `called`, patterns of its names, and its `caches`."""
+    """What marks a read as one of a site: `called`, patterns of its names, and its `caches`."""
 
     called: Sequence[str]
     caches: Sequence[str]
@@ -118,7 +118,7 @@ class _Judge:
         }
 
     def _judged(self, files: pa.Table, day: str, site: str | None) -> tuple[FloatArray, FloatArray] | None:
-        """How surely files that do not wait were claimed, and after how long they were read; NaN: not."""
+        """The chance claimed for each file that does not wait, and the time until it was read; NaN: never."""
         claims = self._of_day(day, site)
         last_s, waits = self._waits(day, site)
         file, entry = files_named(files, claims.inputs)

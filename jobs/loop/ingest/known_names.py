@@ -127,13 +127,13 @@ def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
 
 
 def _candidates(rows: pa.Table, scopes: Mapping[str, str], *, has_files: bool) -> tuple[pa.Array, pa.Array]:
-    """Paths whose scope may be told anew, and DIDs of files whose dataset the catalogue may tell."""
+    """Paths that may get another scope, and DIDs of files whose dataset the catalogue may have."""
     listed = rows.filter(_is_listed(rows)) if has_files else rows[:0]
     return pc.unique(rows["name"].filter(_is_path(rows, scopes))), pc.unique(listed["did"])
 
 
 def _is_path(rows: pa.Table, scopes: Mapping[str, str]) -> pa.ChunkedArray:
-    """Of which rows the name is a path, and the scope not told by it alone."""
+    """Which rows have a path for a name, and a scope that does not follow from the path alone."""
     certain = ["cms", *(() if scopes else EXPERIMENTS)]
     is_certain = pc.is_in(rows["scope"], value_set=pa.array(certain))
     return pc.and_not(pc.and_(_is_of_path(rows), pc.starts_with(rows["name"], "/")), is_certain)

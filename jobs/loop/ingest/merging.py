@@ -79,7 +79,7 @@ def _rule_of_accesses(in_two_parts: bool) -> _Rule:
     known_at_once = [] if in_two_parts else ["known_at"]
     recorded = ["disk_bytes IS NULL", "disk_accesses", "disk_bytes"]
     following = [f"CASE WHEN bypassed_bytes IS NULL THEN {name} END" for name in _FOLLOWING]
-    # What the catalogue told stays when the same record, which does not tell it, is pulled again.
+    # What came from the catalogue stays when the same record, which lacks it, is pulled again.
     order = [
         "closed_at IS NULL",
         "scope = 'unknown'",

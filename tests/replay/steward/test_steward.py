@@ -201,9 +201,9 @@ def test_pins_and_open_files_stay_and_lists_go_first(name: str) -> None:
     steward.opened(2)
     steward.evict_first([7, 0, 2, 5])
     assert steward.victims(20, 100.0) == [7, 5]
-    found = steward.victims(10**6, 100.0)
-    assert found[:2] == [7, 5]
-    assert sorted(found) == [3, 4, 5, 6, 7, 8, 9]
+    victims = steward.victims(10**6, 100.0)
+    assert victims[:2] == [7, 5]
+    assert sorted(victims) == [3, 4, 5, 6, 7, 8, 9]
     steward.closed(2)
     assert 2 not in steward.victims(10**6, 100.0)
 

@@ -90,7 +90,7 @@ class Pairs:
         merging.merge(space, in_two_parts=True, into="opened", old="earlier")
         for statement in _statements(event_id):
             space.database.execute(statement)
-        # Closes with what their opens tell. What has ended is ended by the same close alone, told once more.
+        # Closes with what their opens add. What has ended is ended again only by the same close, repeated.
         columns = {name: f'"{name}"' for name in ACCESSES.column_names} | at_close("accessed_at")
         space.parse_kept(sql.Query(ACCESSES, [], columns, reason="why", sample="stated"))
         space.retract(f"SELECT event_id, {merging.day_of(ACCESSES)} FROM raw WHERE why <> '{LONE_CLOSE}'")
