@@ -73,6 +73,8 @@ REFRESH_S: Final = 60
 """The region's page loads itself anew so often."""
 KEPT_S: Final = 5.0
 """A page is this old at most."""
+ANSWER_WITHIN_S: Final = 50.0
+"""Who asks for a page hears by then that there is none yet; connections.ANSWER_S ends a silent connection."""
 _MOST_KEPT: Final = 64
 _MOST_ITEMS: Final = 10**9
 # Nothing runs, and nothing comes from elsewhere, whatever the names on the page hold.
@@ -125,7 +127,7 @@ class OperatorPages:
 
     def __init__(self, source: PageMaker, service: Service) -> None:
         self._source, self._service = source, service
-        self._one_at_a_time = asyncio.Lock()
+        self._making: asyncio.Task[bytes] | None = None
         self._kept: dict[PageRequest, tuple[bytes, float]] = {}  # with its time by the monotonic clock
         self._last_s: float | None = None
         self._began_s = service.now_s()
@@ -160,20 +162,30 @@ class OperatorPages:
             )
 
     async def _page(self, request: PageRequest) -> bytes:
-        if (content := self._fresh(request)) is not None:
-            return content
-        async with self._one_at_a_time:
-            if (content := self._fresh(request)) is not None:
+        """One page is made at a time, to its end, also when those who asked for it have had their answer."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                while (content := self._fresh(request)) is None:
+                    if self._making is None or self._making.done():
+                        self._making = asyncio.create_task(self._make(request))
+                        self._making.add_done_callback(lambda made: made.cancelled() or made.exception())
+                        return await asyncio.shield(self._making)
+                    await asyncio.wait({self._making})
                 return content
-            heard = {
-                server.id: LastHeartbeat(server.seen_at_s, alive) for server, alive in self._service.servers()
-            }
-            content = await asyncio.to_thread(self._source.page, request, heard)
-            self._last_s = self._service.now_s()
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            self._kept[request] = content, time.monotonic()
-            return content
+        except TimeoutError:
+            why = f"no page within {ANSWER_WITHIN_S:.0f} s: its process is still at work"
+            raise ServiceError(why) from None
+
+    async def _make(self, request: PageRequest) -> bytes:
+        heard = {
+            server.id: LastHeartbeat(server.seen_at_s, alive) for server, alive in self._service.servers()
+        }
+        content = await asyncio.to_thread(self._source.page, request, heard)
+        self._last_s = self._service.now_s()
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[request] = content, time.monotonic()
+        return content
 
     def _fresh(self, request: PageRequest) -> bytes | None:
         content, made_s = self._kept.get(request, (None, 0.0))

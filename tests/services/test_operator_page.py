@@ -39,14 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
 
 def rendered(server: PlacementServer) -> None:
     """Wait for the first page: its process imports what it needs, behind all that this machine does."""
-
-    def is_there() -> bool:
-        try:
-            return httpx.get(f"{server.url}/operator", timeout=90).status_code == 200
-        except httpx.TransportError:  # after a minute the service ends what has no answer yet
-            return False
-
-    eventually(is_there, within_s=240)
+    eventually(lambda: httpx.get(f"{server.url}/operator", timeout=90).status_code == 200, within_s=240)
 
 
 def pages(server: PlacementServer) -> list[str]:

@@ -174,6 +174,20 @@ def test_a_source_that_fails_is_unknown_since_and_asked_again(get: Get, source: 
     assert "The last page was made at 20" in get("/operator/caches/xc1").text
 
 
+def test_who_asks_hears_in_time_that_there_is_no_page_yet(
+    get: Get, source: WatchedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "ANSWER_WITHIN_S", 0.3)
+    source.go.clear()
+    for path in ("/operator", "/operator", "/operator/caches/xc1"):
+        reply = get(path)
+        assert reply.status_code == 503 and "still at work" in reply.text
+    assert [request for request, _ in source.asked] == [PageRequest()]
+    source.go.set()
+    eventually(lambda: get("/operator").status_code == 200)
+    assert len(source.asked) == 1
+
+
 def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
     with threaded(tmp_path / "p.db", time.time) as started:
         assert httpx.get(f"{started.url}/operator").status_code == 404
