@@ -66,9 +66,9 @@ FOLLOWS = (
     *((States, "source", READS), (local_engine, "coded_reads", READS), (Region, "advance", READS)),
     (Region, "features", ROWS),
     *((local_engine, "carried", STATE), (Region, "__init__", STATE), (Region, "stored", STATE)),
-    (local_engine, "_staged", None),
+    (local_engine, "_staged", ROWS),
 )
-"""Steps of a cycle, and what the time of each follows; None: the table that is written."""
+"""Steps of a cycle, and what the time of each follows."""
 ROW_BYTES = 8 * (FILE_WIDTH + DATASET_WIDTH + PASSES * PASS_WIDTH) + 4 * len(COLUMNS)
 """What a row is made from and written to; an update touches the same state, to read and to write it."""
 
@@ -114,7 +114,7 @@ def _bandwidth() -> float:
 def _kernels(reads: pa.Table, spec: FeatureSpec, bandwidth: float) -> None:
     """Both kernels on one core, beside what memory would allow if nothing were in the processor's caches."""
     dids = names.distinct([reads["did"]])
-    known, order = events.ordered(reads, names.numbers(reads["did"], dids), cycle_s=spec.cycle_s)
+    known, order = events.ordered(reads, lambda: names.numbers(reads["did"], dids), cycle_s=spec.cycle_s)
     datasets = names.distinct([reads["dataset"]])
     dataset = np.zeros(len(dids), np.int32)
     dataset[known.item] = names.numbers(reads["dataset"], datasets)[order]
@@ -270,10 +270,10 @@ def _cycle(data: RegionData, as_of_s: int) -> _Cycle:
         cpu_s[running[-1]] += now_s - since_s
         since_s = now_s
 
-    def timed(function: Callable[..., Any], what: str | None) -> Callable[..., Any]:
+    def timed(function: Callable[..., Any], what: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             pause()
-            running.append(what or (ROWS if arguments[1] == data.spec.features_table else STATE))
+            running.append(what)
             try:
                 return function(*arguments, **options)
             finally:

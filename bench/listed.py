@@ -17,7 +17,7 @@ from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.jit import bare
 from features.common.times import DAY_S
 from features.spec import COLUMNS
-from features.stream.row import rows
+from features.stream.row import written
 from features.stream.state import LAST, Read, new_state, update
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -100,7 +100,7 @@ class Predictions:
         self._served = stop
         last_s = self._known.state.file[:, LAST]
         item = np.flatnonzero(last_s >= as_of_s - CANDIDATES_S)
-        columns = rows(self._known.state, self._known.files, item.astype(np.int32), float(as_of_s))
+        columns = written(self._known.state, self._known.files, item.astype(np.int32), float(as_of_s))
         trees = self._learned[max(at for at in self._learned if at <= as_of_s)]
         margin, x = np.empty((len(trees.texts), item.size)), np.ascontiguousarray(columns.T)
         for k, text in enumerate(trees.texts):

@@ -62,10 +62,12 @@ def usable(accesses: pa.Table, *, cycle_s: int) -> IntArray:
     return np.maximum(*(usable_from(accesses[name], cycle_s) for name in ("accessed_at", "known_at")))
 
 
-def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, IntArray]:
+def ordered(
+    accesses: pa.Table, numbered_files: Callable[[], Ids], *, cycle_s: int
+) -> tuple[Events, IntArray]:
     """The reads sorted as they are counted, and the row that each came from, int64[n].
 
-    `item`: the number of the file of each row.
+    `numbered_files`: gives the number of the file of each row; called when the reads are sorted by time.
     """
     reader = _readers(accesses["user"], accesses["task"])
     at = _integers(accesses["accessed_at"])
@@ -73,7 +75,7 @@ def ordered(accesses: pa.Table, item: Ids, *, cycle_s: int) -> tuple[Events, Int
     order = np.argsort(at)
     cycle = (from_s - from_s.min(initial=_LAST)) // cycle_s
     few = cycle.astype(np.min_scalar_type(cycle.max(initial=0)))  # up to 16 bits are sorted by digits
-    order = order[np.argsort(few[order], kind="stable")]
+    order, item = order[np.argsort(few[order], kind="stable")], numbered_files()
     order = _untied(order, (at, from_s), lambda among: (reader[among], item[among]))
     order = _untied(order, (reader, item, at, from_s), lambda among: _ranks(accesses.take(pa.array(among))))
     n_reads = _integers(accesses["n_reads"]).astype(np.float64)

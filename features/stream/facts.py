@@ -26,7 +26,8 @@ ALWAYS = np.iinfo(np.int64).min
 
 CATALOGUE = ("did", "dataset", "tier", "campaign", "size_bytes", "created_at", "known_at")
 """Columns of `files` that are used."""
-OF_READS = ("tier", "campaign", "size_bytes")
+TEXTS = ("tier", "campaign")
+OF_READS = (*TEXTS, "size_bytes")
 """Facts that reads state; a state keeps what they stated first."""
 FILE, DATASET = "file", "dataset"
 """Kinds of entities in the table `states`."""
@@ -37,7 +38,6 @@ _CHUNK_ROWS = 1 << 20
 REPEATED = ("kind", "dataset", "tier", "campaign")
 """Texts of a state that many rows share; a stored state may have them coded."""
 _SIZE = "size_bytes"
-_TEXTS = ("dataset", "tier", "campaign")
 _TIME = pa.timestamp("us", tz="UTC")
 
 
@@ -89,7 +89,7 @@ def fact(
     """
     words: pa.Array | None = None
     columns: Sequence[Numbers]
-    if coded is not None or name in _TEXTS:
+    if coded is not None or name in TEXTS:
         words, columns = coded or ranked([source.rows[name] for source in sources])
     else:
         columns = [_integers(source.rows[name]) for source in sources]
@@ -111,6 +111,15 @@ def _state(
         file, code, usable_s = item[row], stated[0][row], stated[1][row]
         if code >= 0 and since_s[file] <= usable_s < from_s[file]:
             value[file], from_s[file] = code, usable_s
+
+
+def text(name: str, n_files: int, catalogue: Statements, reads: Sequence[Statements]) -> tuple[Fact, Fact]:
+    """The text `name` as `reads` state it first, and the same with the catalogue, which is before equals."""
+    words, codes = ranked([statements.rows[name] for statements in (catalogue, *reads)])
+    listed = fact(name, n_files, [catalogue], coded=(words, codes[:1]))
+    stated = fact(name, n_files, reads, coded=(words, codes[1:]))
+    value = np.where(listed.from_s <= stated.from_s, listed.value, stated.value)
+    return stated, Fact(value, np.minimum(listed.from_s, stated.from_s), words)
 
 
 def of_catalogue(files: pa.Table, item: Ids, *, cycle_s: int) -> Statements:

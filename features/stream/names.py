@@ -28,9 +28,10 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column in one chunk; if it is encoded, its dictionaries are merged into one."""
     if isinstance(column, pa.Array):
         return column
-    if pa.types.is_dictionary(column.type):
-        return _one_dictionary(column.chunks) if column.num_chunks != 1 else column.chunk(0)
-    return column.combine_chunks()
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    if len(chunks) == 1:
+        return chunks[0]
+    return _one_dictionary(chunks) if pa.types.is_dictionary(column.type) else column.combine_chunks()
 
 
 def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:

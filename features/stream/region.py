@@ -21,13 +21,14 @@ from features.stream import facts
 from features.stream.events import count, hashes, ordered, usable
 from features.stream.facts import Fact, Statements, Stored
 from features.stream.names import merged, numbered, part_of, ranked
-from features.stream.row import rows
+from features.stream.row import written
 from features.stream.state import D_COUNTED, D_LAST, D_LIFE, LAST, LIFE, Files, new_state
 
 AGEING = 1 / 8
 """By so much of the time since its dataset's last read a row becomes older before it counts as changed."""
 _STEPS = 2.0**64
 _EVENTS_PER_THREAD = 100_000
+_ROWS_PER_THREAD = 4096
 
 
 class Region:
@@ -41,18 +42,24 @@ class Region:
     def __init__(self, accesses: pa.Table, files: pa.Table, stored: Stored, spec: FeatureSpec) -> None:
         self._spec = spec
         columns = [stored.files["entity"], files["did"], accesses["did"]]
-        self._dids, (of_stored, of_files, of_accesses) = merged(columns)
-        m = len(self._dids)
-        self._events, order = ordered(accesses, of_accesses, cycle_s=spec.cycle_s)
-        before = stored.statements(of_stored)
-        catalogue = facts.of_catalogue(files, of_files, cycle_s=spec.cycle_s)
-        stated = accesses.select(["dataset", *facts.OF_READS]).take(pa.array(order))
-        reads = Statements(self._events.item, self._events.from_s, stated)
-        self._stated = [before, reads]
-        self._facts = {name: facts.fact(name, m, [catalogue, *self._stated]) for name in facts.OF_READS}
-        self._facts["size_bytes"] = facts.fact("size_bytes", m, self._stated)
-        self._listed = {name: facts.fact(name, m, [catalogue]) for name in ("created_at", "size_bytes")}
-        dataset, dataset_s, self._named = datasets(before, catalogue, reads, m)
+        with ThreadPoolExecutor(2) as pool:
+            naming = pool.submit(merged, columns)
+            self._events, order = ordered(accesses, lambda: naming.result()[1][2], cycle_s=spec.cycle_s)
+            self._dids, (of_stored, of_files, _) = naming.result()
+            m = len(self._dids)
+            unread = pool.submit(new_state, m, 0)
+            before = stored.statements(of_stored)
+            catalogue = facts.of_catalogue(files, of_files, cycle_s=spec.cycle_s)
+            stated = accesses.select(["dataset", *facts.OF_READS]).take(pa.array(order))
+            reads = Statements(self._events.item, self._events.from_s, stated)
+            self._stated = [before, reads]
+            placing = pool.submit(datasets, before, catalogue, reads, m)
+            texts = {name: pool.submit(facts.text, name, m, catalogue, self._stated) for name in facts.TEXTS}
+            self._listed = {name: facts.fact(name, m, [catalogue]) for name in ("created_at", "size_bytes")}
+            self._facts = {"size_bytes": facts.fact("size_bytes", m, self._stated)}
+            self._of_reads = self._facts | {name: text.result()[0] for name, text in texts.items()}
+            self._facts |= {name: text.result()[1] for name, text in texts.items()}
+            dataset, dataset_s, self._named = placing.result()
         self._listed_s = np.maximum(dataset_s, facts.listed_from(catalogue, m, cycle_s=spec.cycle_s))
         alone = np.flatnonzero(dataset >= len(self._named))
         own = pc.binary_join_element_wise(self._dids.take(pa.array(alone)), "", facts.ALONE)
@@ -66,7 +73,7 @@ class Region:
             np.zeros(n_datasets, np.int64),
             float(spec.history_s),
         )
-        self._state = new_state(m, n_datasets)
+        self._state = new_state(0, n_datasets)._replace(file=unread.result().file)
         stored.put_into(self._state, of_stored, self._dataset_names)
         self._n_counted = 0
         self._since_began: Mapping[str, Fact] | None = None  # what reads stated since each dataset began
@@ -106,7 +113,15 @@ class Region:
         listed, stated = (of["size_bytes"].at(item, as_of_s) for of in (self._listed, self._facts))
         size = catalogue_first(listed, stated)
         self._files.size_bytes[item] = size
-        numeric = rows(self._state, self._files, item, float(as_of_s))
+        n_threads = len(os.sched_getaffinity(0)) if item.size > _ROWS_PER_THREAD else 1
+        with ThreadPoolExecutor(n_threads) as pool:
+            parts = np.array_split(np.arange(item.size), n_threads)
+            rows = pool.map(lambda part: self._rows(item[part], size[part], as_of_s), parts)
+            return pa.concat_tables(rows)
+
+    def _rows(self, item: Ids, size: FloatArray, as_of_s: int) -> pa.Table:
+        """The rows of some candidates, no file twice, whose sizes are these, -1: not known."""
+        numeric = written(self._state, self._files, item, float(as_of_s))
         values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, numeric, strict=True))
         values["size_bytes"] = np.where(size < 0, np.nan, size)
         created = self._listed["created_at"].at(item, as_of_s)
@@ -135,7 +150,10 @@ class Region:
         if self._since_began is None:
             began_s, m = self._state.dataset[self._files.dataset, D_LIFE], len(self._dids)
             self._since_began = {
-                name: facts.fact(name, m, self._stated, since_s=began_s) for name in facts.OF_READS
+                name: facts.fact(name, m, self._stated, since_s=began_s)
+                if (first.from_s < began_s).any()
+                else first
+                for name, first in self._of_reads.items()
             }
         columns = {}
         for name, stated in self._since_began.items():

@@ -1,8 +1,5 @@
 """The columns of one file, or of many, as they are now."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from features.common.arrays import Float32Array, FloatArray, Ids
@@ -72,7 +69,6 @@ C_DUE, C_POSITION, C_HOUR, C_WEEKDAY = (
 """Places in a row; of columns that there are several of, the first one's."""
 _PASS_WIDTH = COLUMNS.index("pass_1_age_s") - C_PASS_AGE
 
-_ROWS_PER_THREAD = 4096
 _BLOCK = 64
 """Rows that are written and then turned into columns, while they are in the processor's caches."""
 
@@ -209,19 +205,9 @@ def _front_due_s(of: FloatArray, position: float, now_s: float) -> float:
     return float((position - of[FRONT]) * _age_s(of, now_s) / (of[FRONT] + 1))
 
 
-def rows(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
-    """The columns of each of `item`, no file twice, as they are at `now_s`: float32[len(COLUMNS), k]."""
-    if item.size <= _ROWS_PER_THREAD:
-        return written(state, files, item, now_s)
-    n_threads = len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(n_threads) as pool:
-        parts = [pool.submit(written, state, files, part, now_s) for part in np.array_split(item, n_threads)]
-        return np.concatenate([part.result() for part in parts], axis=1)
-
-
 @kernel
 def written(state: State, files: Files, item: Ids, now_s: float) -> Float32Array:
-    """`rows` by one thread: the columns of each of `item` at `now_s`, float32[len(COLUMNS), k]."""
+    """The columns of each of `item`, no file twice, as they are at `now_s`: float32[len(COLUMNS), k]."""
     x = np.empty((len(COLUMNS), item.size), np.float32)
     block = np.empty((_BLOCK, len(COLUMNS)), np.float32)
     for start in range(0, item.size, _BLOCK):

@@ -1,6 +1,7 @@
 """Features and labels in this process: what fits into memory needs no Spark."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -10,11 +11,11 @@ from features.common.times import parse_as_of
 from features.schema import Table
 from features.stream import events
 from features.stream.region import Region
-from jobs.ground.store.commits import Key, MomentKey
+from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
 from jobs.loop.train.states import carried, catalogue, coded_reads, counted_at, not_counted
-from models.parallel import map_parallel
+from models.parallel import run_bounded
 
 ROWS_PER_FILE = 200_000
 """A core writes, and later reads, a file of so many rows at a time."""
@@ -35,12 +36,18 @@ class LocalEngine:
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         bases = {table: tables.head(table) for table in work.state_windows}
         region, features = _region(tables, work), work.spec.features_table
-        rows = ((MomentKey.at(at, work.region), region.features(at, before)) for at, before in work.moments)
-        done = tables.commit(features, _staged(tables, features, rows), cover=work.keys, base=base)
-        for table, window in work.state_windows.items():
-            key, older = work.keys[-1], work.older(table)
-            files = _staged(tables, table, [(key, region.stored(work.as_ofs[-1], window).rows)])
-            tables.commit(table, files, cover=[key], base=bases[table], drop=older)
+
+        def rows() -> Iterator[tuple[Table, Key, pa.Table]]:
+            for key, (at, before) in zip(work.keys, work.moments, strict=True):
+                yield features, key, region.features(at, before)
+            for table, window in work.state_windows.items():
+                yield table, work.keys[-1], region.stored(work.as_ofs[-1], window).rows
+
+        staged = _staged(tables, rows())
+        done = tables.commit(features, staged.get(features, []), cover=work.keys, base=base)
+        for table in work.state_windows:
+            older = work.older(table)
+            tables.commit(table, staged.get(table, []), cover=work.keys[-1:], base=bases[table], drop=older)
         return done
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
@@ -58,20 +65,25 @@ class LocalEngine:
         return tables.replace_each(work.spec.labels_table, pieces(), cover=work.partitions, base=base)
 
 
-def _staged(tables: Tables, table: Table, rows: Iterable[tuple[Key, pa.Table]]) -> list[StagedFile]:
-    """Write the rows of partitions on all cores, a file for each `ROWS_PER_FILE`; in their order."""
-    folder = new_folder()
+def _staged(
+    tables: Tables, rows: Iterable[tuple[Table, Key, pa.Table]]
+) -> Mapping[Table, Sequence[StagedFile]]:
+    """Write the rows of partitions, a file for each `ROWS_PER_FILE`, while the next partition is made."""
+    folder, staged = new_folder(), defaultdict[Table, list[list[StagedFile]]](list)
 
-    def write(piece: tuple[int, Key, pa.Table]) -> list[StagedFile]:
-        number, key, some = piece
-        return tables.stage(table, folder, [(key, some)], prefix=f"part-{number}")
+    def pieces() -> Iterator[tuple[list[StagedFile], Table, Key, str, pa.Table]]:
+        for table, key, every in rows:
+            for number, start in enumerate(range(0, every.num_rows, ROWS_PER_FILE)):
+                files = list[StagedFile]()
+                staged[table].append(files)
+                yield files, table, key, f"part-{number}", every.slice(start, ROWS_PER_FILE)
 
-    staged = list[StagedFile]()
-    for key, every in rows:
-        starts = enumerate(range(0, every.num_rows, ROWS_PER_FILE))
-        pieces = [(number, key, every.slice(start, ROWS_PER_FILE)) for number, start in starts]
-        staged += (file for files in map_parallel(write, pieces) for file in files)
-    return staged
+    def write(piece: tuple[list[StagedFile], Table, Key, str, pa.Table]) -> None:
+        files, table, key, prefix, some = piece
+        files += tables.stage(table, folder, [(key, some)], prefix=prefix)
+
+    run_bounded(write, pieces())
+    return {table: [*itertools.chain(*files)] for table, files in staged.items()}
 
 
 def _region(tables: Tables, work: FeatureWork) -> Region:

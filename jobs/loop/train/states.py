@@ -36,7 +36,7 @@ from features.schema import ACCESSES, CONSUMED, DORMANT, FILES, STATES, Table
 from features.spec import FeatureSpec
 from features.stream.events import read_hashes, usable
 from features.stream.facts import CATALOGUE, DATASET, REPEATED, Stored
-from features.stream.names import absent, distinct, joined
+from features.stream.names import absent, distinct, joined, whole
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, Engine, FeatureWork, StateSource
@@ -216,7 +216,8 @@ def coded_reads(
         return rows
 
     empty = read_partitions(accesses, {}, columns, coded=columns)
-    rows = joined(pa.concat_tables([empty, *map_parallel(of_day, sorted(days))]))
+    every = pa.concat_tables([empty, *map_parallel(of_day, sorted(days))])
+    rows = pa.table(map_parallel(whole, every.columns), names=every.column_names)
     if sources and not rows.num_rows and any(part.n_rows for part in days.values()):
         of_all = read_partitions(accesses, days, ["source"], coded=["source"])
         demanded, names = sorted(set(sources.values())), distinct([of_all["source"]]).to_pylist()

@@ -57,15 +57,16 @@ def _local_path(root: str) -> str:
 def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
     """Write `rows` as Parquet to an open file, pages with checksums; returns the hex SHA-256 of the bytes.
 
-    Floats and bytes, which seldom repeat, have no dictionaries.
+    Floats and bytes, which seldom repeat and are not searched for, have no dictionaries and statistics.
     """
-    repeats = [
+    searched = [
         field.name
         for field in rows.schema
         if not (pa.types.is_floating(field.type) or pa.types.is_binary(field.type))
     ]
     hashed = _Hashed(file)
-    pq.write_table(rows, hashed, compression="zstd", use_dictionary=repeats, write_page_checksum=True)
+    options = {"use_dictionary": searched, "write_statistics": searched, "write_page_checksum": True}
+    pq.write_table(rows, hashed, compression="zstd", **options)
     return hashed.sha256.hexdigest()
 
 
