@@ -119,7 +119,7 @@ class Region:
             rows = pool.map(lambda part: self._rows(item[part], size[part], as_of_s), parts)
             return pa.concat_tables(rows)
 
-    def _rows(self, item: Ids, size: FloatArray, as_of_s: int) -> pa.Table:
+    def _rows(self, item: Ids, size: IntArray, as_of_s: int) -> pa.Table:
         """The rows of some candidates, no file twice, whose sizes are these, -1: not known."""
         numeric = written(self._state, self._files, item, float(as_of_s))
         values: dict[str, AnyFloatArray] = dict(zip(COLUMNS, numeric, strict=True))
