@@ -188,8 +188,10 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 
 ROWS = "rows"
-TAKEN_AT_ONCE, LATEST = 24, 3
+TAKEN_AT_ONCE, LATEST, MOST_LATEST = 24, 3, 12
 """Decision times whose scores are read at once, and earlier ones that a thread goes on from: in memory."""
+MOST_BYTES = 2**28
+"""More than `LATEST` only if they take no more than this: plans with several weights look back from each."""
 
 
 class _Standing:
@@ -203,6 +205,11 @@ class _Standing:
         self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN)
         self._probability = np.zeros((len(horizons_s), n_files), np.float32)
         self._rate = np.zeros(n_files)
+
+    @property
+    def n_bytes(self) -> int:
+        columns = (self._size_bytes, self._until_s, self._last_read_s, self._place, self._probability)
+        return sum(column.nbytes for column in (*columns, self._rate))
 
     def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
         """Take what was scored until `as_of_s`, and leave out the files that are no candidates any more.
@@ -300,7 +307,8 @@ class ScoreStore:
         # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
         # each goes on in its own.
         others = [other for other in mine if other is not standing]
-        self._of_thread.standing = [*others[-LATEST:], standing]
+        n_most = max(LATEST, min(MOST_LATEST, MOST_BYTES // max(1, standing.n_bytes)))
+        self._of_thread.standing = [*others[-n_most:], standing]
         return standing.scores
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
