@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -114,15 +115,30 @@ def score(
     learning = walk.sampled(walked)
     on_progress(0, len(walked) + 1, "features to learn from")
     feature_job.compute(learning, [at for week in walked for at in week.learned_s])
+    trained: dict[int, Mapping[str, RegionModels]] = {}
+
+    def rows_of_weeks() -> Iterator[tuple[Week, pd.DataFrame]]:
+        for done, week in enumerate(walked, start=1):
+            on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
+            yield week, _to_learn_from(learning, walk.training, week)
+
+    def train(week_with_rows: tuple[Week, pd.DataFrame]) -> None:
+        week, rows = week_with_rows
+        fitted = fit_in_memory(
+            rows,
+            spec=learning.spec,
+            region=learning.region,
+            until_s=week.trained_s,
+            learners=learners(learning.spec, walk.training),
+        )
+        trained[week.trained_s] = fitted if champion is None else fitted | {CHAMPION_PLAN: champion}
+
+    run_bounded(train, rows_of_weeks())  # a week's rows are read while those before it are learned from
     dropped: dict[str, str] = {}
     serving: dict[int, Mapping[str, RegionModels]] = {}
-    for done, week in enumerate(walked, start=1):
-        on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-        models = _trained(learning, walk.training, week)
-        dropped |= models[CHALLENGER_PLAN].bundle.dropped
-        if champion is not None:
-            models[CHAMPION_PLAN] = champion
-        serving |= dict.fromkeys(week.boundaries_s, models)
+    for week in walked:
+        dropped |= trained[week.trained_s][CHALLENGER_PLAN].bundle.dropped
+        serving |= dict.fromkeys(week.boundaries_s, trained[week.trained_s])
     on_progress(len(walked), len(walked) + 1, f"scores at {len(serving)} decision times")
     moments = sorted(serving)
     before_s = [
@@ -136,8 +152,8 @@ def score(
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))
 
 
-def _trained(data: RegionData, training: TrainingSettings, week: Week) -> dict[str, RegionModels]:
-    """The models of every learner, trained on what was known before the week."""
+def _to_learn_from(data: RegionData, training: TrainingSettings, week: Week) -> pd.DataFrame:
+    """The rows for a training, of what was known before the week."""
     soonest = min(data.spec.horizons_s)
     learned = [at for at in week.learned_s if at + soonest <= week.trained_s]
     if not learned:
@@ -153,13 +169,7 @@ def _trained(data: RegionData, training: TrainingSettings, week: Week) -> dict[s
         max_rows=training.max_rows,
         until_s=week.trained_s,
     )
-    return fit_in_memory(
-        rows[rows["as_of_s"] >= learned[0]].drop(columns="dataset"),
-        spec=data.spec,
-        region=data.region,
-        until_s=week.trained_s,
-        learners=learners(data.spec, training),
-    )
+    return rows[rows["as_of_s"] >= learned[0]].drop(columns="dataset")
 
 
 def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
@@ -178,8 +188,10 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 
 ROWS = "rows"
-TAKEN_AT_ONCE, LATEST = 24, 3
+TAKEN_AT_ONCE, LATEST, MOST_LATEST = 24, 3, 12
 """Decision times whose scores are read at once, and earlier ones that a thread goes on from: in memory."""
+MOST_BYTES = 2**28
+"""More than `LATEST` only if they take no more than this: plans with several weights look back from each."""
 
 
 class _Standing:
@@ -193,6 +205,11 @@ class _Standing:
         self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN)
         self._probability = np.zeros((len(horizons_s), n_files), np.float32)
         self._rate = np.zeros(n_files)
+
+    @property
+    def n_bytes(self) -> int:
+        columns = (self._size_bytes, self._until_s, self._last_read_s, self._place, self._probability)
+        return sum(column.nbytes for column in (*columns, self._rate))
 
     def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
         """Take what was scored until `as_of_s`, and leave out the files that are no candidates any more.
@@ -290,7 +307,8 @@ class ScoreStore:
         # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
         # each goes on in its own.
         others = [other for other in mine if other is not standing]
-        self._of_thread.standing = [*others[-LATEST:], standing]
+        n_most = max(LATEST, min(MOST_LATEST, MOST_BYTES // max(1, standing.n_bytes)))
+        self._of_thread.standing = [*others[-n_most:], standing]
         return standing.scores
 
     def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
