@@ -49,8 +49,15 @@ def keeping(folder: Path, keystore: Path | None = None) -> Iterator[KeepingBroke
         broker.end()
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepingBroker]:
+    """For tests that acknowledge all that they publish."""
+    yield from needed("a real message broker", keeping(tmp_path_factory.mktemp("bus") / "broker"))
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+def own_broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+    """To be killed."""
     yield from needed("a real message broker", keeping(tmp_path / "broker"))
 
 
@@ -252,12 +259,12 @@ def pulled(tables: Path, source: str, folder: Path, *words: str) -> dict[str, An
 
 
 def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    own_broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    url, out = f"stomp://127.0.0.1:{broker.port}", tmp_path / "out"
+    url, out = f"stomp://127.0.0.1:{own_broker.port}", tmp_path / "out"
     collector = start(url, "--roll-size", "20kB")
     until(lambda: collector.says("subscribed to"))
-    publisher, all_of_them = Publisher(broker.port), publications()
+    publisher, all_of_them = Publisher(own_broker.port), publications()
 
     def publish() -> None:
         for destination, body in all_of_them:
@@ -273,9 +280,9 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
             time.sleep(1)
             collector = start(url, "--roll-size", "20kB")
         if share in (4, 2):
-            broker.kill()
+            own_broker.kill()
             time.sleep(1)
-            broker.start()
+            own_broker.start()
     publishing.join(PATIENCE_S)
     assert publisher.n_confirmed == len(all_of_them)
     until(lambda: n_kept(out) >= len(all_of_them))
