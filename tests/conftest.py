@@ -188,7 +188,7 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
 
 _SERVED, _PULLED = "tests/services/", "tests/jobs/loop/ingest/"
 TOGETHER = {
-    "a Rucio": [f"{_SERVED}test_rucio_{what}" for what in ("server", "sync", "placement")],
+    "a Rucio": [f"{_SERVED}test_rucio_{what}" for what in ("placement", "queue", "server", "sync")],
     "an MLflow": [
         f"{_SERVED}mlflow/test_{what}" for what in ("compared", "delivery", "hostile", "poisoned", "training")
     ],

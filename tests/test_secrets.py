@@ -202,7 +202,7 @@ def test_a_push_by_a_keytab(tmp_path: Path, nobody: int) -> None:
         now_s=time.time(),
     )
     journal.close()
-    text = output_of(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Warning")
+    text = output_of(tmp_path, "push", "resume", "--cache", "xc", "--conf", site)
     keytab.chmod(0o600)
     text += output_of(tmp_path, "push", "resume", "--cache", "xc", "--conf", site, XRD_LOGLEVEL="Debug")
     assert "chmod 0600" in text

@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 import stomp
 from cachecast_main import asked, cachecast
-from daemons import needed
+from daemons import PATIENCE_S, needed
 from monitoring import Sender, close, closing, fstream, opening
+from placement_server import eventually
 from stomp.exception import StompException
 from stomp_broker import KeepingBroker
 
@@ -36,7 +37,6 @@ PASSWORD = "pass-word"
 DAY = "2026-03-02"
 NOW_S = 1_772_400_000
 N_OF_EACH = 60
-PATIENCE_S = 180.0
 
 
 @contextmanager
@@ -49,8 +49,15 @@ def keeping(folder: Path, keystore: Path | None = None) -> Iterator[KeepingBroke
         broker.end()
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepingBroker]:
+    """For tests that acknowledge all that they publish."""
+    yield from needed("a real message broker", keeping(tmp_path_factory.mktemp("bus") / "broker"))
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+def own_broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+    """To be killed."""
     yield from needed("a real message broker", keeping(tmp_path / "broker"))
 
 
@@ -99,13 +106,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Collector]]:
     yield started
     for collector in collectors:
         collector.kill()
-
-
-def until(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 class Publisher:
@@ -252,12 +252,12 @@ def pulled(tables: Path, source: str, folder: Path, *words: str) -> dict[str, An
 
 
 def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    own_broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    url, out = f"stomp://127.0.0.1:{broker.port}", tmp_path / "out"
+    url, out = f"stomp://127.0.0.1:{own_broker.port}", tmp_path / "out"
     collector = start(url, "--roll-size", "20kB")
-    until(lambda: collector.says("subscribed to"))
-    publisher, all_of_them = Publisher(broker.port), publications()
+    eventually(lambda: collector.says("subscribed to"))
+    publisher, all_of_them = Publisher(own_broker.port), publications()
 
     def publish() -> None:
         for destination, body in all_of_them:
@@ -267,18 +267,18 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
     publishing.start()
     n_of_them = len(all_of_them)
     for share in (5, 4, 3, 2):
-        until(lambda least=n_of_them // share: publisher.n_confirmed >= least)  # type: ignore[misc]
+        eventually(lambda least=n_of_them // share: publisher.n_confirmed >= least)  # type: ignore[misc]
         if share in (5, 2):
             collector.kill()
             time.sleep(1)
             collector = start(url, "--roll-size", "20kB")
         if share in (4, 2):
-            broker.kill()
+            own_broker.kill()
             time.sleep(1)
-            broker.start()
+            own_broker.start()
     publishing.join(PATIENCE_S)
     assert publisher.n_confirmed == len(all_of_them)
-    until(lambda: n_kept(out) >= len(all_of_them))
+    eventually(lambda: n_kept(out) >= len(all_of_them))
     counts = collector.stop()
     assert (counts["bus_malformed"], counts["bus_other"]) == (0, 0)
     assert not list(out.glob("bus/*/*.part"))
@@ -316,14 +316,14 @@ def test_hostile_messages_are_counted_and_stop_nothing(
     broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
     collector = start(f"stomp://127.0.0.1:{broker.port}", "--log-every", "1s")
-    until(lambda: collector.says("subscribed to"))
+    eventually(lambda: collector.says("subscribed to"))
     publisher = Publisher(broker.port)
     for number, body in enumerate(HOSTILE, 1):
         publisher.publish(QUEUE, body)
         publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
-    until(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
-    until(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
-    until(lambda: collector.says("hold no record of a cache, and were acknowledged"))
+    eventually(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
+    eventually(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
+    eventually(lambda: collector.says("hold no record of a cache, and were acknowledged"))
     counts = collector.stop()
     assert counts["bus_messages"] == 2 * len(HOSTILE)
     assert counts["bus_closes"] == len(HOSTILE)
@@ -344,11 +344,11 @@ def test_while_the_folder_is_full_messages_stay_at_the_broker(
             publisher.publish(destination, body)
     url = f"stomp://127.0.0.1:{broker.port}"
     collector = start(url, "--log-every", "1s", CACHECAST_COLLECT__QUOTA="20kB")
-    until(lambda: collector.says("ALARM: captures in"))
+    eventually(lambda: collector.says("ALARM: captures in"))
     counts = collector.stop()
     assert 0 < counts["bus_messages"] < 3 * N_OF_EACH and counts["bus_held_bytes"] < 40_000
     collector = start(url)
-    until(lambda: n_kept(out) >= 3 * N_OF_EACH)
+    eventually(lambda: n_kept(out) >= 3 * N_OF_EACH)
     counts_after = collector.stop()
     assert counts["bus_messages"] + counts_after["bus_messages"] == 3 * N_OF_EACH
 
@@ -372,7 +372,7 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
     assert answer.returncode == 1 and "cannot write captures to" in answer.stderr.replace("\n", " ")
     assert "Traceback" not in answer.stderr
     collector = start(url)
-    until(lambda: n_kept(out) >= N_OF_EACH)
+    eventually(lambda: n_kept(out) >= N_OF_EACH)
     collector.stop()
     summary = pulled(tmp_path / "tables", "cms_aaa", out / "bus" / "closes")
     assert (summary["n_new"], summary["n_rejected"]) == (N_OF_EACH, {})
@@ -384,13 +384,13 @@ def test_udp_and_a_broker_are_followed_beside_each_other(
     collector = start(
         f"stomp://127.0.0.1:{broker.port}", "--port", "0", CACHECAST_METRICS__FOLDER=str(tmp_path / "m")
     )
-    until(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
+    eventually(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
     port = re.search(r"UDP 127\.0\.0\.1:(\d+)", collector.log)
     assert port
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(g_stream(1), ("127.0.0.1", int(port[1])))
     Publisher(broker.port).publish(TOPIC, shovelled(g_stream(2), "192.0.2.7:40000"))
-    until(lambda: n_kept(tmp_path / "out") == 1)
+    eventually(lambda: n_kept(tmp_path / "out") == 1)
     counts = collector.stop()
     assert (counts["datagrams"], counts["bus_gstream"], counts["bus_connected"]) == (1, 1, 0)
     summary = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out")
@@ -430,17 +430,17 @@ def test_over_tls_with_certificates_on_both_sides(start: Callable[..., Collector
 
 
 def a_while_without(collector: Collector) -> None:
-    until(lambda: collector.says("does not take a subscription"))
+    eventually(lambda: collector.says("does not take a subscription"))
     counts = collector.stop()
     assert counts["bus_connected"] == 0 and counts["bus_failures"] >= 1
 
 
 def a_while_with(collector: Collector, broker: KeepingBroker) -> None:
-    until(lambda: collector.says("subscribed to"))
+    eventually(lambda: collector.says("subscribed to"))
     broker.kill()
-    until(lambda: collector.says("it closed the connection"), 8)
+    eventually(lambda: collector.says("it closed the connection"), 8)
     broker.start()
-    until(lambda: collector.log.count("subscribed to") == 2)
+    eventually(lambda: collector.log.count("subscribed to") == 2)
     collector.stop()
 
 

@@ -144,32 +144,32 @@ def screen_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_help_texts_are_whole_with_their_brackets_and_words_at_80_characters_too(
+def test_the_help_is_whole_and_ends_with_an_example_that_the_command_takes(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With its brackets, and at 80 characters with all its words."""
     screen = screen_of(monkeypatch, *command.split(), "-h")
-    assert screen == screen_of(monkeypatch, *command.split(), "--help")
-    for option in COMMANDS[command].params:
-        plain = Text.from_markup(option.help).plain
+    assert " ".join(COMMANDS[command].help.split("\n")[0].split()) in screen
+    helps = [Text.from_markup(option.help).plain for option in COMMANDS[command].params]
+    for option, plain in zip(COMMANDS[command].params, helps, strict=True):
         assert plain.count("[") == option.help.count("["), option.name
         assert " ".join(plain.split()) in screen, option.name
-    monkeypatch.undo()
-    narrow = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"}).output.split()
-    helps = [Text.from_markup(option.help).plain for option in COMMANDS[command].params]
-    assert {word for text in helps for word in text.split()} <= set(narrow)
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_the_help_ends_with_an_example_that_the_command_takes(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
     example = EXAMPLES[command]
-    assert screen_of(monkeypatch, *command.split(), "-h").endswith(f"Example: cachecast {command} {example}")
+    assert screen.endswith(f"Example: cachecast {command} {example}")
     parser = COMMANDS[command].make_parser(typer.Context(COMMANDS[command]))
     values, others, _ = parser.parse_args(shlex.split(example))
     with_value = {name for name, value in values.items() if value not in (None, ())}
     assert not others
     assert {parameter.name for parameter in COMMANDS[command].params if parameter.required} <= with_value
+    monkeypatch.undo()
+    narrow = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"}).output.split()
+    assert {word for text in helps for word in text.split()} <= set(narrow)
+
+
+@pytest.mark.parametrize("command", ["", "pull", "rucio sync"])
+def test_help_has_a_short_form(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = (screen_of(monkeypatch, *command.split(), option) for option in ("-h", "--help"))
+    assert short == long
 
 
 def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

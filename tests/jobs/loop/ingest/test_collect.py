@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cachecast_main import asked
 from captures import Capture, read_capture
+from placement_server import eventually
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
@@ -91,13 +92,6 @@ def datagram(pseq: int, *, inst: str = "cache1", stod: int = 1_700_000_000, lfn:
     return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def n_kept(folder: Path) -> int:
     """Events in all files; a file that is finished meanwhile does not count."""
     n_events = 0
@@ -138,7 +132,7 @@ def test_killed_mid_stream_and_started_again_nothing_received_is_lost(
     daemon = start("--roll-size", "50kB")
     for number in range(1, 401):
         daemon.socket.send(datagram(number))
-    until(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
+    eventually(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
     daemon.kill()
     assert len(list(folder.glob("*.part"))) == 1
 
@@ -172,7 +166,7 @@ def test_it_logs_counts_and_finishes_an_idle_file_in_time(
     folder = tmp_path / "captures"
     daemon = start("--roll-every", "1s", "--log-every", "1s")
     daemon.socket.send(datagram(1))
-    until(lambda: bool(list(folder.glob("*.capture"))))
+    eventually(lambda: bool(list(folder.glob("*.capture"))))
     daemon.stop()
     assert any("received: datagrams 1, " in line for line in daemon.log)
     (path,) = folder.glob("gstream-*")
@@ -204,7 +198,7 @@ def test_a_full_folder_is_an_alarm_and_a_count(
     for number in range(1, 101):
         daemon.socket.send(datagram(number))
     figures = tmp_path / "prom"
-    until(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
+    eventually(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
     counts = daemon.stop()
     assert 0 < len(captured(tmp_path / "captures").records) == 100 - counts["over_quota"] < 100
     assert 0 < counts["held_bytes"] <= counts["quota_bytes"] == 2000
