@@ -95,9 +95,9 @@ class FeatureParts:
     def disputed_in(self, pieces: Iterable[Piece]) -> Iterator[Words]:
         """Hashes of the files that several parts claim, by a part of the claims."""
         claims = [np.frombuffer(content, np.uint64) for _, (_, content) in pieces]
-        claim = np.unique(np.concatenate([np.empty(0, np.uint64), *claims]))
+        claim = _distinct(np.concatenate([np.empty(0, np.uint64), *claims]))
         file = claim >> _PART_BITS
-        if (again := np.unique(file[1:][file[1:] == file[:-1]])).size:
+        if (again := _distinct(file[1:][file[1:] == file[:-1]])).size:
             yield again
 
     def by_did(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -149,7 +149,7 @@ def _by_stated_dataset(kind: Kind, rows: pa.Table, n_parts: int) -> Iterator[Pie
     name = rows[_NAMES[kind]]
     part = _stated_part(rows["dataset"], name, alone="" if kind == STATE else ALONE, n_parts=n_parts)
     yield from sent(kind, rows, part, n_parts)
-    claims = np.unique(_hashes(name) >> _PART_BITS << _PART_BITS | part.astype(np.uint64))
+    claims = _distinct(_hashes(name) >> _PART_BITS << _PART_BITS | part.astype(np.uint64))
     of_claim = (claims >> _PART_BITS) % np.uint64(n_parts)
     for k in range(n_parts):
         yield n_parts + k, (_CLAIMS, claims[of_claim == k].tobytes())
@@ -164,6 +164,12 @@ def _stated_part(dataset: pa.ChunkedArray, name: pa.ChunkedArray, *, alone: str,
         own = whole(name).take(pa.array(rest)).cast(pa.string())
         part[rest] = part_of(pc.binary_join_element_wise(own, "", alone), n_parts)
     return part
+
+
+def _distinct(words: Words) -> Words:
+    """The distinct numbers, sorted; numpy's `unique` makes a table of hashes, which takes much longer."""
+    words = np.sort(words)
+    return words[np.append(True, words[1:] != words[:-1])[: words.size]]
 
 
 def _hashes(names: pa.ChunkedArray) -> Words:
