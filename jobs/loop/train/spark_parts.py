@@ -76,8 +76,9 @@ class FeatureParts:
         """Those of `work`, with new folders."""
         source = None
         if work.source is not None:
-            nothing = {"awake": {}, "dormant": {}, "days": {}, "in_state": {}, "older": {}, "reads": []}
-            source = dataclasses.replace(work.source, **nothing)
+            source = dataclasses.replace(
+                work.source, awake={}, dormant={}, days={}, in_state={}, older={}, reads=[]
+            )
         alone = dataclasses.replace(work, accesses=bare(work.accesses), days={}, source=source)
         features = Staging.of(tables, work.spec.features_table)
         states = {table: Staging.of(tables, table) for table in work.state_windows}
@@ -140,7 +141,7 @@ class FeatureParts:
         return is_disputed
 
 
-_NAMES = {READS: "did", CATALOGUE: "did", STATE: "entity"}
+_NAMES: Mapping[Kind, str] = {READS: "did", CATALOGUE: "did", STATE: "entity"}
 """What names the file, by kind of rows; in a state a dataset, too."""
 
 
