@@ -170,7 +170,8 @@ def _stated_part(dataset: pa.ChunkedArray, name: pa.ChunkedArray, *, alone: str,
 def _distinct(words: Words) -> Words:
     """The distinct numbers, sorted; numpy's `unique` makes a table of hashes, which takes much longer."""
     words = np.sort(words)
-    return words[np.append(True, words[1:] != words[:-1])[: words.size]]
+    distinct: Words = words[np.append(True, words[1:] != words[:-1])[: words.size]]
+    return distinct
 
 
 def _hashes(names: pa.ChunkedArray) -> Words:
