@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -64,11 +64,17 @@ def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[P
         yield number, (kind, packed(some))
 
 
-def received(pieces: Iterable[Piece]) -> dict[Kind, pa.Table]:
-    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary."""
+def received(
+    pieces: Iterable[Piece], chosen: Callable[[Kind, pa.Table], tuple[Kind, pa.Table]] = lambda *piece: piece
+) -> dict[Kind, pa.Table]:
+    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary.
+
+    `chosen`: what of a piece counts, and as which kind.
+    """
     by_kind: dict[Kind, list[pa.Table]] = {}
-    for _, (kind, content) in pieces:
-        by_kind.setdefault(kind, []).append(unpacked(content))
+    for _, (sent_as, content) in pieces:
+        kind, rows = chosen(sent_as, unpacked(content))
+        by_kind.setdefault(kind, []).append(rows)
     return {kind: joined(pa.concat_tables(some)) for kind, some in by_kind.items()}
 
 

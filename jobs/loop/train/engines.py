@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,11 +52,11 @@ class DayInState:
 class DaysRead(NamedTuple):
     """Days of accesses as they are now: by day what states at each of several times have counted of it.
 
-    `rows`: their demand rows with the columns `features.stream.events.COLUMNS`, if the engine keeps them.
+    `rows`: their demand rows with the columns `features.stream.events.COLUMNS`, as the engine keeps them.
     """
 
     in_state: Mapping[Key, Sequence[DayInState]]
-    rows: list[pa.Table]
+    rows: list[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class StateSource:
     in_state: Mapping[str, DayInState]
     older: Mapping[Table, Collection[Key]]
     is_kept: bool
-    reads: list[pa.Table]
+    reads: list[Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,11 +143,19 @@ class LabelWork:
 
 @dataclasses.dataclass(frozen=True)
 class Counting:
-    """What is counted of days of accesses, at each of `times`, s since 1970."""
+    """What is counted of days of accesses, at each of `times`, s since 1970.
+
+    Of two times the first is that of a state to be carried on, so later reads alone are kept.
+    """
 
     times: Sequence[int]
     cycle_s: int
     demand_sources: Mapping[str, str]
+
+    @property
+    def since_s(self) -> int | None:
+        """The time of the state that is carried on, if any."""
+        return self.times[0] if len(self.times) > 1 else None
 
 
 class Engine(Protocol):
