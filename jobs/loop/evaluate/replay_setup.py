@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.schema_check import no_access
+from jobs.ground.store.schema_check import no_access, partition_groups
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.traces import from_tables
 from jobs.loop.train.ready import learned_since_s
@@ -71,6 +72,8 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
 
 FROM_FILE = "file"
 """Source of accesses that name none."""
+ROWS_AT_ONCE = 200_000
+"""Rows of a file whose names are in memory in full, as tables have them; the other ones stay coded."""
 
 
 def copy_file(path: Path, tables: Tables) -> None:
@@ -85,18 +88,10 @@ def copy_file(path: Path, tables: Tables) -> None:
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
     _check_times(path, rows["accessed_at"])
-    n = rows.num_rows
-    ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
-    named_rows = _with_names(rows)
-    defaults = {
-        "known_at": rows["accessed_at"] if ends is None else ends,
-        "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
-        "source": pa.repeat(FROM_FILE, n),
-        "event_id": pc.binary_join_element_wise(_digest(path), pa.array(range(n)).cast(pa.string()), "-"),
-    }
-    placed = _fitted(ACCESSES, named_rows, defaults)
-    day = pc.strftime(placed["accessed_at"], format="%Y-%m-%d")
-    tables.replace_arrow(ACCESSES, placed.append_column("day", day))
+    starts = range(0, rows.num_rows, ROWS_AT_ONCE)
+    pieces = (_accesses(rows.slice(start, ROWS_AT_ONCE), _digest(path), start) for start in starts)
+    days = itertools.chain.from_iterable(partition_groups(ACCESSES, piece) for piece in pieces)
+    tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
     if catalogue.is_file() and catalogue != path:
         files = _with_names(_read(catalogue))
@@ -104,6 +99,21 @@ def copy_file(path: Path, tables: Tables) -> None:
         known = pc.coalesce(files["created_at"], begin) if "created_at" in files.column_names else begin
         known = pa.repeat(begin, files.num_rows) if known is begin else known
         tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
+
+
+def _accesses(rows: pa.Table, digest: str, first: int) -> pa.Table:
+    """Rows of a file, from number `first` on, as accesses with their days. Raises SchemaError."""
+    n = rows.num_rows
+    ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
+    number = pa.array(range(first, first + n)).cast(pa.string())
+    defaults = {
+        "known_at": rows["accessed_at"] if ends is None else ends,
+        "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
+        "source": pa.repeat(FROM_FILE, n),
+        "event_id": pc.binary_join_element_wise(digest, number, "-"),
+    }
+    placed = _fitted(ACCESSES, _with_names(rows), defaults)
+    return placed.append_column("day", pc.strftime(placed["accessed_at"], format="%Y-%m-%d"))
 
 
 def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> None:
