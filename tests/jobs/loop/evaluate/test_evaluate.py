@@ -302,12 +302,17 @@ def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
     assert {at % (5 * 3600) for week in walked for at in week.learned_s} == {FROM_S % (5 * 3600)}
 
 
-def test_a_file_becomes_our_tables_with_what_it_lacks(site: Path, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
+def test_a_file_becomes_our_tables_with_what_it_lacks(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, in_slices = Tables(str(tmp_path)), Tables(str(tmp_path / "slices"))
     copy_file(site / "accesses.parquet", tables)
     rows, raw = tables.read_arrow(ACCESSES), pq.read_table(site / "accesses.parquet")
     assert rows.num_rows == raw.num_rows == len(set(rows["event_id"].to_pylist()))
     assert pc.all(pc.equal(rows["known_at"], rows["closed_at"])).as_py()
+    monkeypatch.setattr("jobs.loop.evaluate.replay_setup.ROWS_AT_ONCE", rows.num_rows // 3)
+    copy_file(site / "accesses.parquet", in_slices)
+    assert in_slices.read_arrow(ACCESSES).sort_by("event_id").equals(rows.sort_by("event_id"))
     files = tables.read_arrow(FILES)
     assert files.num_rows == pq.read_metadata(site / "files.parquet").num_rows
     assert files["origins"][0].as_py()
