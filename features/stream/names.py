@@ -36,6 +36,9 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 def _one_dictionary(chunks: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
     """The same values; Arrow's own way looks at all texts anew for each chunk."""
+    if chunks and all(chunk.dictionary.equals(chunks[0].dictionary) for chunk in chunks[1:]):
+        indices = pa.concat_arrays([chunk.indices for chunk in chunks])
+        return pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary)
     words, places = numbered(chunks)
     place = np.concatenate([np.empty(0, np.int32), *places])
     return pa.DictionaryArray.from_arrays(pa.array(place, mask=place < 0), words)

@@ -70,8 +70,7 @@ def from_tables(
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
-    columns = list(dict.fromkeys([*_READ, *only, *keep]))
-    accesses = read_partitions(snapshot, days, columns, coded=["did", *keep])
+    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *only, *keep])))
     if not accesses.num_rows:
         raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
     counted = _before(demand(accesses, demand_sources), known_before_s)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from features.common.errors import InputError, SchemaError
+from features.common.errors import InputError, SchemaError, bounded
 from features.common.names import did_parts
 from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
@@ -73,7 +73,7 @@ def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[
 FROM_FILE = "file"
 """Source of accesses that name none."""
 ROWS_AT_ONCE = 200_000
-"""Rows of a file whose names are in memory in full, as tables have them; the other ones stay coded."""
+"""Rows of a file whose names are in memory in full, as tables have them; others are as the file has them."""
 
 
 def copy_file(path: Path, tables: Tables) -> None:
@@ -88,8 +88,9 @@ def copy_file(path: Path, tables: Tables) -> None:
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
     _check_times(path, rows["accessed_at"])
-    starts = range(0, rows.num_rows, ROWS_AT_ONCE)
-    pieces = (_accesses(rows.slice(start, ROWS_AT_ONCE), _digest(path), start) for start in starts)
+    in_time = pc.sort_indices(_cast(rows, arrow_schema(ACCESSES).field("accessed_at")))  # few days a slice
+    slices = (in_time.slice(start, ROWS_AT_ONCE) for start in range(0, len(in_time), ROWS_AT_ONCE))
+    pieces = (_accesses(rows.take(numbers), _digest(path), numbers) for numbers in slices)
     days = itertools.chain.from_iterable(partition_groups(ACCESSES, piece) for piece in pieces)
     tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
@@ -101,16 +102,15 @@ def copy_file(path: Path, tables: Tables) -> None:
         tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
 
 
-def _accesses(rows: pa.Table, digest: str, first: int) -> pa.Table:
-    """Rows of a file, from number `first` on, as accesses with their days. Raises SchemaError."""
+def _accesses(rows: pa.Table, digest: str, numbers: pa.Array) -> pa.Table:
+    """Rows of a file, by their numbers there, as accesses with their days. Raises SchemaError."""
     n = rows.num_rows
     ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
-    number = pa.array(range(first, first + n)).cast(pa.string())
     defaults = {
         "known_at": rows["accessed_at"] if ends is None else ends,
         "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
         "source": pa.repeat(FROM_FILE, n),
-        "event_id": pc.binary_join_element_wise(digest, number, "-"),
+        "event_id": pc.binary_join_element_wise(digest, numbers.cast(pa.string()), "-"),
     }
     placed = _fitted(ACCESSES, _with_names(rows), defaults)
     return placed.append_column("day", pc.strftime(placed["accessed_at"], format="%Y-%m-%d"))
@@ -170,12 +170,22 @@ def _fitted(table: Table, rows: pa.Table, defaults: Mapping[str, pa.Array | pa.C
     columns = {}
     for field in arrow_schema(table):
         if field.name in rows.column_names:
-            columns[field.name] = rows[field.name].cast(field.type)
+            columns[field.name] = _cast(rows, field)
         elif field.name in defaults:
             columns[field.name] = defaults[field.name].cast(field.type)
         else:
             columns[field.name] = pa.nulls(rows.num_rows, field.type)
     return pa.table(columns)
+
+
+def _cast(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    try:
+        return rows[field.name].cast(field.type)
+    except pa.ArrowException as error:
+        first = bounded(str(error).splitlines()[0], 200)
+        raise SchemaError(
+            f"column {field.name!r} is no {field.type}: {first}; write it again"
+        ) from None
 
 
 def _digest(path: Path) -> str:

@@ -63,6 +63,7 @@ class SparkEngine:
             files += part_files(STATE, tables.head(DORMANT), work.source.dormant)
         parts = FeatureParts.of(work, tables, n_parts)
         pieces = reads.union(self._read(files, parts.by_file, 2 * n_parts + 1))
+        assert pieces.getNumPartitions() == 2 * n_parts + 1, "parts are joined with those of equal number"
         disputed = self._run(pieces, parts.disputed_in, range(n_parts, 2 * n_parts))
         if disputed:
             parts = dataclasses.replace(parts, disputed=np.sort(np.concatenate(disputed)))

@@ -312,6 +312,8 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(
     assert pc.all(pc.equal(rows["known_at"], rows["closed_at"])).as_py()
     monkeypatch.setattr("jobs.loop.evaluate.replay_setup.ROWS_AT_ONCE", rows.num_rows // 3)
     copy_file(site / "accesses.parquet", in_slices)
+    n_files = sum(len(part.files) for part in in_slices.head(ACCESSES).partitions.values())
+    assert n_files <= len(in_slices.head(ACCESSES).partitions) + 3, "rows of a day lie together"
     assert in_slices.read_arrow(ACCESSES).sort_by("event_id").equals(rows.sort_by("event_id"))
     files = tables.read_arrow(FILES)
     assert files.num_rows == pq.read_metadata(site / "files.parquet").num_rows
@@ -322,6 +324,11 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(
     pq.write_table(raw.drop_columns(["did"]), tmp_path / "y.parquet")
     with pytest.raises(SchemaError, match="no column 'did'"):
         copy_file(tmp_path / "y.parquet", tables)
+    for odd in (pa.repeat("then", raw.num_rows), pa.repeat(True, raw.num_rows), pa.repeat([1], raw.num_rows)):
+        place = raw.column_names.index("accessed_at")
+        pq.write_table(raw.set_column(place, "accessed_at", odd), tmp_path / "z.parquet")
+        with pytest.raises(SchemaError, match="'accessed_at' is no timestamp"):
+            copy_file(tmp_path / "z.parquet", tables)
 
 
 @pytest.mark.parametrize(
