@@ -88,9 +88,12 @@ def copy_file(path: Path, tables: Tables) -> None:
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
     _check_times(path, rows["accessed_at"])
-    in_time = pc.sort_indices(_cast(rows, arrow_schema(ACCESSES).field("accessed_at")))  # few days a slice
-    slices = (in_time.slice(start, ROWS_AT_ONCE) for start in range(0, len(in_time), ROWS_AT_ONCE))
-    pieces = (_accesses(rows.take(numbers), _digest(path), numbers) for numbers in slices)
+    starts = range(0, rows.num_rows, ROWS_AT_ONCE)
+    numbers = pc.sort_indices(_cast(rows, arrow_schema(ACCESSES).field("accessed_at")))
+    if (np.diff(numbers.to_numpy().view(np.int64)) < 0).any():  # a slice in order of time has few days
+        rows = rows.take(numbers)
+    slices = ((rows.slice(start, ROWS_AT_ONCE), numbers.slice(start, ROWS_AT_ONCE)) for start in starts)
+    pieces = (_accesses(some, _digest(path), of_file) for some, of_file in slices)
     days = itertools.chain.from_iterable(partition_groups(ACCESSES, piece) for piece in pieces)
     tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
@@ -183,9 +186,7 @@ def _cast(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         return rows[field.name].cast(field.type)
     except pa.ArrowException as error:
         first = bounded(str(error).splitlines()[0], 200)
-        raise SchemaError(
-            f"column {field.name!r} is no {field.type}: {first}; write it again"
-        ) from None
+        raise SchemaError(f"column {field.name!r} is no {field.type}: {first}; write it again") from None
 
 
 def _digest(path: Path) -> str:
