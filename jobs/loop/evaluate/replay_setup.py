@@ -107,10 +107,10 @@ def copy_file(path: Path, tables: Tables) -> None:
 
 def _accesses(rows: pa.Table, digest: str, numbers: pa.Array) -> pa.Table:
     """Rows of a file, by their numbers there, as accesses with their days. Raises SchemaError."""
-    n = rows.num_rows
-    ends = pc.coalesce(rows["closed_at"], rows["accessed_at"]) if "closed_at" in rows.column_names else None
+    n, schema = rows.num_rows, arrow_schema(ACCESSES)
+    ends = [_cast(rows, schema.field(of)) for of in ("closed_at", "accessed_at") if of in rows.column_names]
     defaults = {
-        "known_at": rows["accessed_at"] if ends is None else ends,
+        "known_at": pc.coalesce(*ends),
         "n_reads": pa.repeat(pa.scalar(1, pa.int64()), n),
         "source": pa.repeat(FROM_FILE, n),
         "event_id": pc.binary_join_element_wise(digest, numbers.cast(pa.string()), "-"),

@@ -24,7 +24,7 @@ MIXED, NOWHERE = "mixed", "no reads found"
 PURE = 0.8
 """A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
 MOST_KINDS = 20
-"""Kinds of work that are told apart: those that took most core time; the rest are `others`."""
+"""Kinds of work with figures of their own: those that took most core time; the rest are `others`."""
 MOST_PAIRS = 1_000_000
 """Of a file's reads and jobs in one hour; with more, the reads without a job are nobody's."""
 _LONGEST_DAYS = 7

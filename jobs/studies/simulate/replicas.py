@@ -177,7 +177,7 @@ def _notes(
     known_us = pc.coalesce(stored["updated_at"], stored["known_at"]).cast(pa.int64()).to_numpy()
     if n := int((known_us < known_us.max() - _OLD_DAYS * DAY_S * 1_000_000).sum()):
         yield (
-            f"{count(n)} of {count(known_us.size)} replicas were last told of more than {_OLD_DAYS} days "
+            f"{count(n)} of {count(known_us.size)} replicas were last listed more than {_OLD_DAYS} days "
             "before the others: they, or those on other disks, may be gone; pull the catalogue again "
             "before you delete"
         )

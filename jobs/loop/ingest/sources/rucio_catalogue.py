@@ -187,7 +187,7 @@ def _row(
     row |= {"created_at": _utc(created), "known_at": _utc(created), "rses": sorted(origins)}
     row |= {"locked": None if locked is None else sorted(locked & set(origins))}
     if dataset is not None:
-        # Rucio told of the file in this dataset when both were there.
+        # Rucio listed the file in this dataset from when both were there.
         row |= {"parent_scope": dataset["scope"], "parent_name": dataset["name"]}
         row |= {"known_at": _utc(max(created, dataset["created_at"]))}
         row |= {field: dataset.get(field) for field in ("datatype", "campaign")}
@@ -203,7 +203,7 @@ def _utc(moment: dt.datetime) -> str:
 
 
 def line(row: Row, day: str) -> str:
-    """A row as a line of JSON, told on `day`."""
+    """A row as a line of JSON, as Rucio had it on `day`."""
     return json.dumps(row | {"updated_at": f"{day}T00:00:00Z"}, separators=(",", ":"))
 
 

@@ -29,7 +29,7 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     where a rule keeps it, if the dump has LOCK_CNT. A replica of an RSE that `rses` lacks is refused; its
     file stays. `dataset` is the one the file was attached to first; of
     a CMS block, the CMS dataset. `created_at` is from dids, else the first replica's. `known_at` is when the
-    file was there and attached: Rucio told it from then on. `updated_at` is the dump's date (that of the last
+    file was there and attached: Rucio had it from then on. `updated_at` is the dump's date (that of the last
     folder of `path` that has one, else `day`), never before known_at. A tier that the file's name does not
     tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
     """

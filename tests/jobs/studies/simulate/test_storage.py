@@ -143,7 +143,7 @@ def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
     )
     assert [(kind["kept_by"], kind["files"]) for kind in answer["stored"]] == [("the last replica", 4)]
     assert answer["points"][0]["dropped_bytes"] == 0
-    assert sum("1 of 4 replicas were last told of" in note for note in answer["notes"]) == 1
+    assert sum("1 of 4 replicas were last listed" in note for note in answer["notes"]) == 1
 
 
 def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[Read]) -> None:
