@@ -76,6 +76,7 @@ verify: $(STAMP)-verify ## longer checks: the release, oracles on thousands of c
 	$(BIN)/python bench/drill_steward.py
 	$(BIN)/python bench/drill_attacker.py --minutes $(DRILL_MINUTES)
 	$(BIN)/python bench/drill_tokens.py --minutes 3 --token-minutes 0.8
+	$(BIN)/python bench/two_hosts.py
 	$(BIN)/python bench/steward_million.py
 	$(BIN)/python bench/push.py
 	$(BIN)/python bench/site_test.py --short
