@@ -70,13 +70,16 @@ def instants(worlds: Worlds, *cycles: int) -> list[int]:
     return [worlds.start + k * worlds.spec.cycle_s for k in cycles]
 
 
+@pytest.mark.parametrize("reads", ["as drawn", "without datasets"])
 def test_spark_in_several_parts_writes_what_this_process_writes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str
 ) -> None:
     from jobs.loop.train import spark_engine  # noqa: PLC0415  only where Spark is
 
     monkeypatch.setattr(spark_engine, "ROWS_PER_PART", 100)
     worlds = random_worlds(11, n_worlds=15)
+    if reads == "without datasets":  # a cache's records; the catalogue has them
+        worlds.reads[:] = [dataclasses.replace(read, dataset=None) for read in worlds.reads]
     spec, times = worlds.spec, instants(worlds, 6, 13, 20)
     folders = {}
     for name, engine in (("here", LocalEngine()), ("spark", spark_engine.SparkEngine(spark))):
