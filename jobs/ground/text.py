@@ -144,5 +144,4 @@ def fleet_columns(rows: Sequence[Row]) -> Sequence[str]:
 
 
 def select(row: Row, columns: Sequence[str]) -> Row:
-    """The named columns of a row, in that order."""
     return {key: row[key] for key in columns}

@@ -22,10 +22,10 @@ BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
 
 
 class Page(NamedTuple):
-    """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.
+    """What the HTML file shows: `answers`, the plot with `heading` and `note`, `rows`, and `more` such
+    tables.
 
-    `capacity`: the column of the capacities to pick from; empty: none. `more`: heading, note and rows of
-    further tables.
+    `capacity`: the column of the capacities to pick from; empty: none.
     """
 
     title: str

@@ -1,5 +1,5 @@
-"""A configured cache: its target, its verified inventory, the limits of what a decision may remove, and its
-site, where one of several caches serves, holds or is to hold a file.
+"""A configured cache: its target, verified inventory, limits of removal, and which cache of a site has a
+file.
 """
 
 import contextlib
@@ -53,10 +53,7 @@ _log = logging.getLogger(__name__)
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: to ask before a prefetch.
-
-    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
-    """
+    """The target of `cache`; `redirector`: asked before a prefetch. Raises ConfigError, TargetUnavailable."""
     if (silent := files.silent(cache.folders)) is not None:
         raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
@@ -114,10 +111,7 @@ def verified(
 
 
 def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
-    """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
-
-    It must be young, and the server agree.
-    """
+    """The last inventory that its host wrote, with what was pushed since; the server must agree."""
     again, most_age_s = f"run `cachecast scan --cache {cache.name}` on its host", settings.plan.inventory_age
     key, rows = _scanned(tables, cache.name, at_s=at_s)
     taken_s = None if key is None else parse_as_of(_moment(key))
@@ -153,11 +147,7 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
 
 
 def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.Table]:
-    """The last inventory until `at_s` that was taken when its key says.
-
-    A plan writes the one that it was made from again, by its own time, and that may be later than a scan
-    which was not there yet.
-    """
+    """The last scan until `at_s`; a plan writes its inventory again, under a time of its own."""
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):
@@ -325,7 +315,6 @@ def is_here(
 
 
 def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArray:
-    """`owner` where it holds the file or nobody does, else the first of the nodes that hold it."""
     nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
     owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
     holder: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])

@@ -94,7 +94,6 @@ class Paths:
 
 
 def _kind(did: Did) -> str:
-    """What decides a name's prefix: the scope of a name that is a path; `_BY_HASH` for all others."""
     return did.scope if did.name.startswith("/") else _BY_HASH
 
 

@@ -1,7 +1,4 @@
-"""What a cache's steward saved against plain LRU, by day; rows that wait while the tables are unavailable.
-
-The steward writes them, `outcomes` and the operator's page read them.
-"""
+"""What a cache's steward saved against plain LRU, by day; and the rows that wait for tables."""
 
 import contextlib
 import dataclasses
@@ -71,7 +68,6 @@ def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) 
 
 
 def _sum_of_runs(runs: list[Row]) -> dict[str, object]:
-    """One row for the runs of a day: figures added up, orders and models each named once."""
     texts = {
         name: ", ".join(dict.fromkeys(word for run in runs if run[name] for word in run[name].split(", ")))
         for name in ("orders", "model_version")
@@ -85,9 +81,8 @@ _RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
-    """Rows of a cache's steward that wait in `file` until they are in the tables; they survive a restart.
-
-    A thread writes them, as tables may hang. `fault`: why rows still wait; None while no write has failed.
+    """A cache's rows that wait in `file`, across restarts, for a thread to write them; `fault`: why they
+    wait.
     """
 
     def __init__(self, tables: Tables, cache: str, file: Path) -> None:

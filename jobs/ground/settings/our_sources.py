@@ -1,7 +1,4 @@
-"""The sources that cachecast brings, and where each is defined; `setup.py` lists them as entry points.
-
-This file imports nothing, as `setup.py` runs it. A checkout needs no entry points of its own.
-"""
+"""The sources that cachecast brings. It imports nothing: `setup.py` runs it to list them as entry points."""
 
 GROUP = "cachecast.sources"
 """The entry points of sources, those of other packages too."""

@@ -46,7 +46,6 @@ class FeatureSettings(Section):
 
     @property
     def spec(self) -> FeatureSpec:
-        """The same values in the type of the features room."""
         return FeatureSpec(
             cycle_s=self.cycle,
             horizons_s=self.horizons,
@@ -75,7 +74,6 @@ class RuleSettings(Section):
 
     @property
     def rule(self) -> Rule:
-        """The rule in the planner's type."""
         return Rule(self.action, self.tiers, self.names, self.users)
 
 
@@ -97,7 +95,6 @@ class ClusterSettings(Section):
 
     @property
     def cluster(self) -> Cluster:
-        """The same in the type of the replay room."""
         return Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
 
     @property

@@ -1,9 +1,4 @@
-"""The settings of the DAGs: the table `[airflow]`, read without those of any other room.
-
-The settings of services: `[serve]`, the placement service, and `[steward]`.
-
-Settings of the caching study: its verdicts, the benefit model and the regions of origins.
-"""
+"""The settings of rooms: `[airflow]`, read without any other, `[serve]`, `[steward]`, and of studies."""
 
 from __future__ import annotations
 
@@ -84,7 +79,6 @@ class Scheduling(NamedTuple):
 
     @property
     def due_s(self) -> int:
-        """Seconds from a decision time until its plans are to be pushed."""
         return self.airflow.due_s(self.cycle_s)
 
     @property
@@ -94,10 +88,7 @@ class Scheduling(NamedTuple):
 
 
 def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
-    """The settings that the DAGs are made from. Raises ConfigError.
-
-    It takes a few milliseconds, because Airflow parses DAGs often.
-    """
+    """The settings of the DAGs, in few milliseconds, as Airflow parses often. Raises ConfigError."""
     layers = layered(env=env)
     settings, values = checked(AirflowSettings, layers, at="airflow"), layers.values
     cycle = values["features"]["cycle"]
@@ -106,7 +97,7 @@ def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
 
 
 class SiteSettings(Section):
-    """Capacity of one site's network, caches and job slots; the default of each key is that of [serve]."""
+    """Capacity of one site's network, caches and job slots; defaults are those of [serve]."""
 
     network: Bytes | None = None
     cache_read: Bytes | None = None
@@ -204,8 +195,6 @@ class PointSettings(Section):
 
 
 class BenefitSettings(Section):
-    """The benefit model."""
-
     points: tuple[PointSettings, ...]
     hit_points: tuple[PointSettings, ...]
     unknown_remote_efficiency: Share
@@ -227,7 +216,6 @@ class BenefitSettings(Section):
 
     @property
     def model(self) -> BenefitModel:
-        """The same values in the type of the replay room. Raises ConfigError."""
         return BenefitModel(
             points=_points(self.points),
             hit_points=_points(self.hit_points),

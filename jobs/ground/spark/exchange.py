@@ -1,7 +1,4 @@
-"""What Spark's workers send each other and the driver.
-
-Rows travel as bytes of Arrow tables, which the JVM does not look into; written files as a line each.
-"""
+"""What Spark's workers exchange: rows as bytes of Arrow tables, written files as a line each."""
 
 from __future__ import annotations
 
@@ -67,10 +64,7 @@ def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[P
 def received(
     pieces: Iterable[Piece], chosen: Callable[[Kind, pa.Table], tuple[Kind, pa.Table]] = lambda *piece: piece
 ) -> dict[Kind, pa.Table]:
-    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary.
-
-    `chosen`: what of a piece counts, and as which kind.
-    """
+    """The rows of a part by kind, in one chunk; `chosen`: what of a piece counts, and as which kind."""
     by_kind: dict[Kind, list[pa.Table]] = {}
     for _, (sent_as, content) in pieces:
         kind, rows = chosen(sent_as, unpacked(content))
@@ -79,7 +73,6 @@ def received(
 
 
 def packed(rows: pa.Table) -> bytes:
-    """The bytes of `rows`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
         stream.write_table(rows)
@@ -87,7 +80,6 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def unpacked(content: bytes) -> pa.Table:
-    """The rows of bytes that `packed` made."""
     return pa.ipc.open_stream(content).read_all()
 
 
@@ -108,7 +100,6 @@ class Staging:
 
     @classmethod
     def of(cls, tables: Tables, table: Table) -> Staging:
-        """A new one."""
         return cls(tables.root, table, new_folder())
 
     def written(self, pieces: Iterable[tuple[Key, pa.Table]]) -> Iterator[Written]:

@@ -78,10 +78,10 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two caches of `capacity_bytes`, which purge by themselves above `high_bytes`.
+    """Two caches that purge by themselves above `high_bytes`.
 
-    `purge_byte_hit_ratio`: of a replayed XCache without a steward. `learned_from`: reads that the order was
-    learned from. `missing`: why the caches are not real.
+    `purge_byte_hit_ratio`: replayed without a steward; `learned_from`: reads; `missing`: why they are not
+    real.
     """
 
     capacity_bytes: int
@@ -94,10 +94,7 @@ class Pair:
 
 
 def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance) -> Pair:
-    """Let jobs read the same files through both caches; each has settings and a capture in a folder of `out`.
-
-    `base`: settings that those of the caches override. Without an XRootD server the reads are replayed alone.
-    """
+    """Read the same files through both caches, in folders of `out`; without XRootD only replay them."""
     period = all_reads(seed)
     trace = last_reads(period)
     limits, missing = marks(trace), available()
@@ -185,13 +182,11 @@ def last_reads(period: Trace) -> Trace:
 
 
 def names_read(trace: Trace) -> list[str]:
-    """The name of the file of each read."""
     names = _names(trace)
     return [names[file] for file in trace.item.tolist()]
 
 
 def file_sizes(trace: Trace) -> dict[str, int]:
-    """The size of each file."""
     return dict(zip(_names(trace), trace.size_bytes.tolist(), strict=True))
 
 
@@ -217,10 +212,7 @@ def _names(trace: Trace) -> list[str]:
 
 
 def section(pair: Pair, out: Path) -> Section:
-    """What both caches fetched, read by read; `out`: the folder of their captures.
-
-    Without real caches there is no plot. Raises InputError if a capture cannot be read.
-    """
+    """What both caches fetched, read by read, by captures in `out`; no plot without. Raises InputError."""
     _, *more = answers_of(pair)
     title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
     learned = (

@@ -56,10 +56,7 @@ POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """Names of the files that jobs read before and after the time of the plan, in order.
-
-    `after_s`: time from the plan to the last of the reads after it, in the recorded traces.
-    """
+    """Files read before and after the plan, in order; `after_s`: from the plan to the last of them."""
 
     before: Sequence[str]
     after: Sequence[str]
@@ -118,9 +115,7 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
 def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
     """Let jobs read part `n`, push once more, and purge; return the push's answer.
 
-    A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
-    in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
-    moments ago.
+    Read in one part, the cache would grow to three times its limit: days come within seconds here.
     """
     advance(n, PARTS + 1, "today's jobs read")
     read_all(cache, names)
@@ -150,7 +145,6 @@ def _check_purge(demo: Demo) -> dict[str, int]:
 
 
 def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
-    """Sizes by name of the files that jobs read, and of those that the plan may fetch."""
     region = demo.settings.region.name
     predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
     files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
@@ -161,9 +155,8 @@ def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
-    """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
-
-    `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
+    """Run the loop in folder `out`, the plan for today (UTC) from the 30 days before; `conf` overrides
+    settings.
     """
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)

@@ -72,7 +72,6 @@ class Observation:
 
     @property
     def byte_hit_ratio(self) -> float:
-        """Share of the bytes read that came from its disk."""
         return self.hit_bytes / max(1, self.hit_bytes + self.wan_bytes)
 
 
@@ -87,10 +86,7 @@ def read_through(
     stopping: threading.Event,
     on_progress: Advance,
 ) -> Observation:
-    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
-
-    `served`: the learned order that its steward follows; None: its order is not learned.
-    """
+    """Read the files `reads` one by one through cache `name`; `served`: its steward's learned order."""
     gstream, ended = site.out / "gstream.txt", threading.Event()
     with xcache(gstream, marks, reports_opens=True) as cache, ThreadPoolExecutor(1, "steward") as thread:
         cache.add_files(sizes)
@@ -120,8 +116,6 @@ def read_through(
 
 @dataclasses.dataclass
 class _Reading:
-    """What jobs have read, and the bytes on the cache's disk at each look meanwhile."""
-
     n_reads: int = 0
     n_failed: int = 0
     n_bytes: int = 0
@@ -129,11 +123,7 @@ class _Reading:
 
 
 def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Reading:
-    """Read at the pace of `READS_PER_S` at most, until `stopping`.
-
-    Jobs wait while the cache is too full: a steward that a busy machine delays by a second would be late by
-    hours at a site.
-    """
+    """Read at `READS_PER_S` at most until `stopping`; a cache that is too full makes jobs wait."""
     due, reading = time.monotonic(), _Reading()
     for number, name in enumerate(names):
         if number % _READS_PER_LOOK == 0:
@@ -157,8 +147,6 @@ def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_pro
 def _run_steward(
     settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
 ) -> int:
-    """Run the steward of a cache until `ended`; return how many files it evicted."""
-
     def paced(order: EvictionOrder) -> EvictionOrder:
         return order if served is None else cast(EvictionOrder, PacedOrder(order, from_s=served.until_s))
 

@@ -84,12 +84,10 @@ class Marks(NamedTuple):
 
     @property
     def low_bytes(self) -> int:
-        """Where a purge ends."""
         return int(self.low * self.capacity_bytes)
 
     @property
     def high_bytes(self) -> int:
-        """Where a purge begins."""
         return int(self.high * self.capacity_bytes)
 
 
@@ -107,16 +105,13 @@ class Site:
 
     @property
     def conf(self) -> Path:
-        """The folder of the demo's settings."""
         return self.out / "conf"
 
     @property
     def raw(self) -> Path:
-        """The folder of the raw records."""
         return self.out / "raw"
 
     def settings(self) -> Settings:
-        """The demo's settings, as its commands read them."""
         return Settings.load(self.conf, base=self.base, tables=self.tables)
 
     def add_cache(self, *, name: str, kind: str, url: str, marks: Marks = MARKS, **paths: Path) -> None:
@@ -127,10 +122,7 @@ class Site:
 
 
 def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, order: str = "auto") -> Site:
-    """An empty demo folder at `out`, whose stewards follow `order`.
-
-    Raises InputError if it holds files that no demo made.
-    """
+    """An empty demo folder at `out`. Raises InputError if it holds files that no demo made."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise InputError(f"{out} is not empty and was not made by a demo; give another --out")
@@ -146,8 +138,6 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, ord
 
 
 class Screen(Protocol):
-    """The output of the demo."""
-
     def progress(self, title: str, /) -> AbstractContextManager[Advance]:
         """Show a progress bar for one step."""
 
@@ -174,12 +164,10 @@ class Demo:
 
     @property
     def tables(self) -> Tables:
-        """The demo's tables."""
         return Tables.of(self.settings)
 
     @property
     def as_of(self) -> str:
-        """The time of the plan as a partition value."""
         return as_of_label(self.as_of_s)
 
     @property
@@ -202,5 +190,4 @@ class Demo:
         self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
 
     def show_result(self, text: str) -> None:
-        """Show one line about the result of a step."""
         self.screen.line(f"  {text}")

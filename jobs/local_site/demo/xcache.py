@@ -51,28 +51,21 @@ class XCache:
 
     @property
     def url(self) -> str:
-        """Where jobs read: `root://127.0.0.1:port`."""
         return self._servers.cache_url
 
     @property
     def namespace(self) -> Path:
-        """The folder of its files."""
         return self._servers.namespace
 
     def add_files(self, sizes: dict[str, int]) -> None:
-        """Put files of these names and sizes at the origin."""
         make_files(self._servers.origin_root, sizes)
 
     def read(self, name: str) -> None:
-        """Read all of a file, as a job does."""
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             file.read_all()
 
     def read_and_settle(self, name: str) -> int:
-        """Read all of a file, and close it when it is on the cache's disk; its size in bytes.
-
-        XCache reports a close that meets a block on its way to the disk half a minute late.
-        """
+        """Read all of a file, and close it once it is on disk (else its report is late); its bytes."""
         deadline = time.monotonic() + _BLOCK_TIMEOUT_S
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             n_bytes = file.read_all()
@@ -97,7 +90,6 @@ class XCache:
             used_before, used = used, self.used_bytes()
 
     def used_bytes(self) -> int:
-        """Bytes of its files on disk."""
         walk = os.walk(self.namespace)
         paths = (Path(folder, name) for folder, _, names in walk for name in names)
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
@@ -129,10 +121,7 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
 
 
 def reported_reads(gstream: Path) -> list[Row]:
-    """`bytes_hit` and `bytes_missed` of the reads of jobs that the capture at `gstream` reports.
-
-    Raises InputError if it cannot be read.
-    """
+    """Hit and missed bytes of jobs' reads, by the capture at `gstream`. Raises InputError."""
     columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         tables = Tables(folder)

@@ -27,10 +27,9 @@ _LOG_CHARS = 1500
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep running: its command `words`, variables added to ours, and its health check.
+    """A process to keep running, and its health check.
 
-    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start
-    may take on a busy machine.
+    `words`: its command; `at`: where it answers; `page`: for a browser; `within_s`: time to start.
     """
 
     name: str
@@ -178,7 +177,6 @@ def running_processes() -> dict[int, Process]:
 
 
 def _written(file: Path) -> tuple[int, int]:
-    """Pid and begin in a pid file; zeros if there is none."""
     try:
         pid, begun = file.read_text().split()
         return int(pid), int(begun)

@@ -88,12 +88,10 @@ class LocalSite:
 
     @property
     def conf(self) -> Path:
-        """Its settings: what CACHECAST_CONF names."""
         return self.out / "conf"
 
     @property
     def run(self) -> Path:
-        """Logs and pids."""
         return self.out / "run"
 
     @property
@@ -106,15 +104,11 @@ class LocalSite:
         return (self.out / "secrets" / name).read_text().strip()
 
     def secret_file(self, name: str) -> Path:
-        """Where it is kept."""
         return self.out / "secrets" / name
 
 
 def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -> LocalSite:
-    """The deployment at `out`, made if it is not there. Raises InputError rather than take over a folder.
-
-    `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
-    """
+    """The deployment at `out`, made if missing; `tables`, `hdfs`: of a new one. Raises InputError."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
@@ -160,7 +154,6 @@ def _ports(file: Path) -> dict[str, int]:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner reads."""
     file.touch(mode=0o600)
     file.write_text(text)
 

@@ -1,7 +1,4 @@
-"""A real origin and a real XCache on loopback, for the demo and the service tests.
-
-Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
-"""
+"""A real origin and a real XCache: plain `xrootd` daemons in a folder, for clients of this machine only."""
 
 import contextlib
 import dataclasses
@@ -24,9 +21,8 @@ _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), o
 
 @dataclasses.dataclass(frozen=True)
 class Loopback:
-    """A running origin and cache. `origin_root` and `namespace` are the folders behind `/store`.
-
-    A file of LFN `/store/x` lies at `origin_root/store/x`; the cache's copy and its cinfo under `namespace`.
+    """A running origin and cache; LFN `/store/x` is `origin_root/store/x`, and under `namespace` in the
+    cache.
     """
 
     folder: Path
@@ -37,7 +33,6 @@ class Loopback:
 
     @property
     def cache_url(self) -> str:
-        """`root://127.0.0.1:port` of the cache."""
         return f"root://127.0.0.1:{self.cache.port}"
 
     def restart_cache(self) -> None:
@@ -46,7 +41,6 @@ class Loopback:
         self.cache.start()
 
     def add_file(self, lfn: str, content: bytes) -> Path:
-        """Write a file readable by the origin; returns its path."""
         path = self.origin_root / lfn.lstrip("/")
         folder_for_all(path.parent)
         path.write_bytes(content)
@@ -97,10 +91,7 @@ class CacheOptions(TypedDict, total=False):
 
 @contextlib.contextmanager
 def loopback(folder: Path, **options: Unpack[CacheOptions]) -> Iterator[Loopback]:
-    """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
-
-    Raises ServiceError if xrootd is missing or does not start.
-    """
+    """A running `Loopback` in `folder` (a short path: it holds sockets). Raises ServiceError."""
     ports = free_ports(2)
     servers = prepared(folder, ports=(ports[0], ports[1]), **options)
     try:

@@ -1,7 +1,4 @@
-"""Step `arrivals`: whether the sources delivered by a decision time what they usually do.
-
-Whether each name of a cache in recent accesses is that of one; the setting `hosts` tells them apart.
-"""
+"""Step `arrivals`: whether sources delivered by a decision time as usual; and names of caches in accesses."""
 
 import dataclasses
 import datetime as dt
@@ -32,11 +29,10 @@ EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
 
 @dataclasses.dataclass(frozen=True)
 class Arrival:
-    """What one source delivered by a decision time.
+    """What one source delivered by a decision time; `why` it is incomplete, empty if it is complete.
 
-    `rows`: reads known within the judged time; `expected`: what is usual then; None: too little past to say.
-    `rejected_share`: faulty records among those of the day. `newest_at`: the newest known read. `why`: what
-    makes it incomplete, empty if it is complete.
+    `rows`: known within the judged time; `expected`: usual then (None: too little past); `rejected_share`:
+    faulty of the day's; `newest_at`: the newest known read.
     """
 
     as_of: str

@@ -59,7 +59,6 @@ class Bus:
         log: Callable[[str], None],
         concerns: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """`concerns`: whether what Rucio brings to an RSE is kept."""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._folder, self._broker = folder, broker
         self._destinations, self._client = destinations, client
@@ -85,15 +84,11 @@ class Bus:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Finish the files. Raises ServiceError."""
         Heartbeat.end(self._folder / "gstream")
         self._closing.close()
 
     def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
-        """Follow the broker until `stopping`; while it is unavailable try again, less and less often.
-
-        `report` is called now and then.
-        """
+        """Follow the broker until `stopping`, trying ever less often; call `report` now and then."""
         self._report, self._report_every_s = report, report_every_s
         self._report_at = time.monotonic() + report_every_s
         while not stopping():
@@ -114,13 +109,11 @@ class Bus:
             self._pause_s = min(2 * self._pause_s, _PAUSES_S[1])
 
     def measure(self) -> None:
-        """Count what the files hold."""
         self._quota.measure()
         self.counts["held_bytes"] = self._quota.held_bytes
         self.counts["quota_bytes"] = self._quota.quota_bytes
 
     def is_full(self) -> bool:
-        """Whether no message is taken, because the files fill their quota."""
         return not self._quota.has_room()
 
     def _follow_broker(self, stopping: Callable[[], bool]) -> None:
@@ -190,7 +183,6 @@ class Bus:
 
 
 def made_writable(folder: Path) -> Path:
-    """`folder`, made if it is not there. Raises ServiceError if this account cannot write to it."""
     try:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:

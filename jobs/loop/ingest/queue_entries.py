@@ -87,10 +87,9 @@ _Key = tuple[str, bool, str, str | None]
 
 @dataclasses.dataclass
 class Checked:
-    """The entries of a queue: rows of `features.schema.QUEUE`, and counts of refused entries.
+    """Rows of `features.schema.QUEUE`, and counts; `n_duplicates`: inputs named twice in an entry.
 
-    `n_duplicates`: inputs that an entry named twice; `n_faulty`: refused entries that are not sound;
-    `samples`: the first refused entry of each reason.
+    `n_faulty`: refused entries that are not sound; `samples`: the first refused entry of each reason.
     """
 
     rows: dict[_Key, dict[str, object]] = dataclasses.field(default_factory=dict)
@@ -102,7 +101,6 @@ class Checked:
     samples: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def refuse(self, reason: str, raw: object) -> None:
-        """Count a refused entry."""
         self.refused[reason] += 1
         self.n_faulty += _SOUND.match(reason) is None
         if reason not in self.samples:
@@ -148,9 +146,8 @@ class _Accounts:
 def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
-    An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
-    `stale_s` after `as_of_s`, or after its expected start. Entries beyond `MOST_OF_ONE` of an owner are
-    refused, and beyond `MOST_INPUTS` the last of the accounts that name most.
+    Known from `as_of_s` if they say nothing (later: refused), valid for `stale_s` after that or their start.
+    Beyond `MOST_OF_ONE` of an owner, or `MOST_INPUTS`, the last of those with most are refused.
     """
     result, named, by = Checked(), Counter[str](), _Accounts()
     for stated in raw:

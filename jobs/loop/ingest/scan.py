@@ -1,7 +1,4 @@
-"""Scan a cache's namespace: its inventory into contents, the records in its cinfo files into accesses.
-
-Runs on the cache's host. A second scan changes nothing unless the cache changed.
-"""
+"""Scan a cache's namespace on its host: its inventory, and the records in its cinfo files."""
 
 import dataclasses
 import datetime as dt
@@ -31,11 +28,7 @@ _FILES_AT_ONCE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class ScanSummary:
-    """One cache's inventory at `as_of`, and the accesses in its cinfo files.
-
-    `open`: files a client holds open; `new_accesses`: rows that changed the accesses table. `n_rejected`:
-    files and access records left out, by reason.
-    """
+    """An inventory at `as_of`: files held `open`, rows new to accesses, what was rejected by reason."""
 
     cache: str
     as_of: str
@@ -58,10 +51,9 @@ def run(
     as_of_s: int | None,
     force: bool = False,
 ) -> ScanSummary:
-    """Read a cache's inventory and accesses from its namespace; `as_of_s` defaults to now.
+    """Inventory and accesses of a namespace (default: the cache's settings); `force`: whatever is missing.
 
-    `namespace` and `spaces` default to those of the cache's settings; `force`: however many bytes are
-    missing. Raises ConfigError, and as `scan`.
+    Raises ConfigError, and as `scan`.
     """
     if namespace is None:
         known = settings.cache(cache)
@@ -109,10 +101,8 @@ def scan(
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`; `prefix`:
-    that of the cache. Raises SchemaError for a name no cache can have, InputError if there is no folder
-    `namespace`, ConflictError if a pull is at work on these tables, LimitError if more than `lost_share` of
-    the bytes of the last inventory is gone; nothing is written then.
+    `spaces`: that links may lead to; `prefix`: the cache's. Raises SchemaError for a bad name, InputError
+    without `namespace`, ConflictError, LimitError if more than `lost_share` of the last bytes is gone.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
@@ -144,7 +134,6 @@ def scan(
 
 
 def day_of(at_s: int) -> dt.date:
-    """The UTC day of seconds since 1970."""
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 

@@ -1,8 +1,4 @@
-"""The engine for inputs and tables of any size, on any file system: Spark.
-
-Spark distributes lines, files and parts; its workers run the SQL of the sources and of the merge in DuckDB,
-and write the files of the new partitions, which the driver commits.
-"""
+"""The engine for inputs and tables of any size, anywhere: Spark, whose workers run DuckDB and write files."""
 
 import functools
 import re
@@ -146,9 +142,8 @@ class SparkEngine:
         query: Query,
         read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
     ) -> _Records:
-        """The rows of a frame as Arrow's messages, which one worker parses and divides.
-
-        What `mapInArrow` makes would go through the JVM's rows and to a second worker.
+        """A frame's rows as Arrow's messages, one worker each; `mapInArrow` would take a second, through the
+        JVM.
         """
         messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
         given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())

@@ -63,10 +63,7 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True)
 class Parse:
-    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
-
-    The part after the last one is their `counts`.
-    """
+    """Parses `read`'s records of what a worker is given, divided into `n_parts`, then their `counts`."""
 
     query: Query
     n_parts: int
@@ -88,8 +85,6 @@ def stored(source: PartFile, n_parts: int) -> Iterator[Piece]:
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """Merges the pieces of a part, and writes all partitions in them."""
-
     into: Staging
 
     def __call__(self, pieces: Iterable[Piece]) -> Iterator[Merged]:

@@ -121,7 +121,6 @@ def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
 
 
 def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
-    """Items that pushes completed in that cache up to the end of the day, in order of time."""
     where = {"since": day_label(day_s - OLDEST_S), "until": day_label(day_s), "owner": cache}
     items = tables.head(PLANS).rows(["item_id", "size_bytes", "model_version"], **where)
     columns = ["item_id", "did", "action", "state", "bytes", "updated_at"]
@@ -217,9 +216,8 @@ _READ_COLUMNS = [
 
 @dataclasses.dataclass(frozen=True)
 class QueueOutcome:
-    """Of the files that `queue` announced: those pushed, those read, and what their hits saved.
-
-    `waiting_hours`: core hours of waiting for their origins, by the benefit model.
+    """Of files that `queue` announced: pushed, read, and what hits saved; `waiting_hours`: of cores, for
+    origins.
     """
 
     queue: str
@@ -231,9 +229,8 @@ class QueueOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeSummary:
-    """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
-
-    `bytes_pending`: spent on pending files; `queues`: what of this is of files that a queue announced.
+    """One plan's earnings, as in the outcomes table; `bytes_pending`: on pending files; `queues`: of
+    announced ones.
     """
 
     cache: str
@@ -268,8 +265,7 @@ class OutcomeSummary:
 def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -> OutcomeSummary:
     """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
 
-    An item expires unread when the cache's records reach past its time, or `until_s` is. Raises
-    StaleInputError without receipts.
+    An item expires unread when the records, or `until_s`, reach past its time. Raises StaleInputError.
     """
     tables, cache = Tables.of(settings), settings.cache(cache).name
     key = MomentKey.at(as_of_s, cache)

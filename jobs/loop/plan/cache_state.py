@@ -40,9 +40,8 @@ _OUTSIDE = (
 
 
 class FileFacts(NamedTuple):
-    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
-
-    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
+    """Facts about files: `of` the planner's, and `origins` as `nearest` gives them; `budget`: bytes per
+    origin.
     """
 
     files: Files
@@ -54,8 +53,8 @@ class FileFacts(NamedTuple):
 class CacheAtMoment:
     """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
 
-    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
-    that take files now, None: all that are not drained; `inventory_s`: when a host took the inventory before.
+    `tries`: of its pushes at origins, oldest first; `serving`: caches of its site that take files (None: all
+    not drained); `inventory_s`: when a host took the inventory before.
     """
 
     tables: Tables
@@ -109,7 +108,6 @@ class CacheAtMoment:
 
     @functools.cached_property
     def dids(self) -> Mapping[str, str]:
-        """The DID of each file of the inventory, by name."""
         return dids_of(self.tables, self.inventory, self.settings.names.scopes, self.cache.prefix)
 
     @property
@@ -180,7 +178,6 @@ class CacheAtMoment:
 
 
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
-    """The names that are pinned in the cache, and the latest attempts of its pushes."""
     since_s = as_of_s - settings.plan.reconsider_source
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.reports.pins(cache, now_s=as_of_s)

@@ -42,12 +42,11 @@ def planner(
     work_at: Callable[[int], KnownWork] | None = None,
     version: str,
 ) -> ValuePlanner:
-    """A planner over the files `dids` (a file's dense id is its index there).
+    """A planner over the files `dids` (a file's dense id is its index there), by predictions at each
+    boundary.
 
-    At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
-    files that are not among `dids` are left out. `files`: other facts about them, by default those of
-    the files table. `version`: of the models that made the predictions. Raises StaleInputError at a boundary
-    without predictions.
+    `predicted_every_s`: None: as the boundaries; `files`: facts, by default of the files table; `version`: of
+    the models. Raises StaleInputError at a boundary without predictions.
     """
     every_s = predicted_every_s or cycle_s
 
@@ -113,10 +112,9 @@ _WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
 
 
 def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: str) -> Callable[[int], float]:
-    """The weight of the models `version` in plans, 0 to 1, as a function of the cache's capacity in bytes.
+    """The weight of models `version` in plans, 0 to 1, by the cache's capacity in bytes.
 
-    With `model_weight = "auto"` that of the nearest capacity in the newest evaluation of these models;
-    UNPROVEN without an evaluation.
+    `"auto"`: of the nearest capacity in their newest evaluation; UNPROVEN without one.
     """
     if plan.model_weight != "auto":
         weight = plan.model_weight

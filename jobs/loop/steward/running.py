@@ -60,11 +60,10 @@ _log = logging.getLogger(__name__)
 
 
 class QueueReader:
-    """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
+    """When queued work will read each file, by its path in the cache, s since 1970.
 
-    A job without an expected start may begin at once: it is due when a queue named its files first. So the
-    longer it waits, the less it is believed. What is half as sure counts as twice as far away. Tables that
-    cannot be read say nothing.
+    Without a start a job is due since it was named: the longer it waits, the less it is believed; half as
+    sure is twice as far. Tables that cannot be read say nothing.
     """
 
     def __init__(self, tables: Tables, cache: CacheSettings) -> None:
@@ -128,10 +127,7 @@ def _distance_s(wait_s: float, certainty: float) -> float:
 
 
 class Catalogue:
-    """The datasets of the catalogue in `tables`; `fault`: why they are not those of now, None: they are.
-
-    A steward begins and works without tables, if they are unavailable or hang, and takes the catalogue later.
-    """
+    """The datasets of the catalogue in `tables`, without which a steward starts; `fault`: why they age."""
 
     def __init__(self, tables: Tables) -> None:
         self.fault: str | None = None
@@ -173,10 +169,7 @@ class Catalogue:
 
 
 class KeptPins:
-    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer.
-
-    After a start those of the last `PINS_STAND_S` count: later ones may be missing among older ones.
-    """
+    """Pins that the journal gave last, in `file`; after a start those of the last `PINS_STAND_S` count."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -248,10 +241,9 @@ def running_steward(
     now_s: Callable[[], float] = time.time,
     paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, which knows what the cache holds, and the names of its files.
+    """The steward of `cache`, with what it holds and the names of its files, given or looked up.
 
-    `listing`: what it held just now, `datasets`: those of the catalogue; None: that is looked up. `paced`:
-    gives the order that is followed a clock of its own.
+    `paced`: gives the order that is followed a clock of its own.
     """
     low, high = cache.watermarks
     cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
@@ -319,7 +311,6 @@ def _has_many_files(root: Path) -> bool:
 
 
 def known_datasets(tables: Tables) -> Datasets:
-    """The datasets of the catalogue."""
     if not tables.exists(FILES):
         return Datasets()
     rows = tables.read_arrow(FILES, columns=["name", "dataset"])

@@ -46,10 +46,9 @@ def run(
 ) -> StewardFigures | None:
     """Be the steward of `cache` until SIGTERM or SIGINT; its last figures, None if it had not begun yet.
 
-    `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
-    times. `force`: evict what is above the high watermark at the start, however much that is. When another
-    order is promoted, or its clock is set right, it begins anew. Raises ConflictError if the cache has a
-    steward already, and ConfigError, InputError, ServiceError or PushError if it cannot begin.
+    `log` gets lines at start, end, each minute and alarm, `figures` the same times. `force`: evict whatever
+    is too much at the start. Raises ConflictError if there is one; ConfigError, InputError, ServiceError,
+    PushError.
     """
     configured = settings.cache(cache)
     if not configured.steward:
@@ -191,7 +190,6 @@ def _is_outdated(book: Book, keeper: Keeper) -> bool:
 
 
 def _give_back() -> None:
-    """Give the memory that the start needed back to the system, where the C library can."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
@@ -212,10 +210,7 @@ class _Day:
 
 
 class Days:
-    """Sums up the figures of one run, for the tables each hour and at the end of a day and a run.
-
-    `model_version`: of the learned order, None without one.
-    """
+    """Sums of one run for the tables, each hour and at ends; `model_version`: of the learned order."""
 
     def __init__(self, waiting: WaitingDays, began: StewardFigures, model_version: str | None) -> None:
         self.waiting, self._began, self._last = waiting, began, began

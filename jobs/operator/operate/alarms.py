@@ -46,7 +46,6 @@ class Alarm:
 
     @property
     def severity(self) -> str:
-        """`critical` or `warning`."""
         return "critical" if self.name in CRITICAL else "warning"
 
     @property
@@ -70,14 +69,12 @@ def filled(remedy: str, about: str, as_of: str = "TIME") -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CacheStatus:
-    """One cache, by its last inventory, plan and push.
+    """One cache, by its last inventory, plan and push; unknown values are None.
 
-    `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
-    of the current pins; `push`: items of the last push by state; `plan_ends`, `push_ends`: when the time of
-    their items is over; `predictions_at`: the newest that a plan may use; `unproven`: items pushed although
-    no promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which
-    was not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
-    values are None.
+    `inventory_at`: the time of what it held; `fill_share`, `watermarks`: of the capacity; `push`: items by
+    state; `plan_ends`, `push_ends`: of their items; `predictions_at`: the newest usable; `unproven`: items
+    pushed without a promotion that still matter; `withheld`: why the plan may not act; `steward`: its last
+    report.
     """
 
     cache: str
@@ -104,10 +101,9 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The region at `at`; `champion`: None if none was promoted.
+    """The region at `at`; `champion`: None if none was promoted; `drifted`: columns, the worst first.
 
-    `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
-    serve` allows; `drifted`: columns of the newest predictions, the worst first.
+    `candidate_serves`: as `[mlflow] serve` allows, for lack of a champion.
     """
 
     at: str

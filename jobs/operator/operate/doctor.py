@@ -59,8 +59,6 @@ _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
-
     part: str
     configured: str
     state: str

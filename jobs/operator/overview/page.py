@@ -43,10 +43,7 @@ _STEPS, _HIGH = 240, 40
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, by action.
-
-    `n_items`: of the action that was asked for, or of all.
-    """
+    """The items of a plan by action: `sums` of files and bytes, `rows` shown; `n_items`: asked for."""
 
     sums: Sequence[Row]
     rows: Mapping[Action, Sequence[Row]]
@@ -54,7 +51,6 @@ class Listed:
 
     @property
     def n_shown(self) -> int:
-        """Items that are shown."""
         return sum(map(len, self.rows.values()))
 
 
@@ -123,10 +119,7 @@ class Plans:
 
 
 class Renderer:
-    """The pages about the caches and models of `settings`, for a browser or as a file.
-
-    `began_s`: since when a source that never answered is unknown, s since 1970.
-    """
+    """The pages about the caches and models of `settings`; `began_s`: of sources that never answered."""
 
     def __init__(self, settings: Settings, *, began_s: float) -> None:
         self._settings, self._sources = settings, Sources(began_s)
@@ -199,7 +192,6 @@ def with_code(sentence: str) -> Markup:
 
 
 def amount(n_bytes: float | None) -> str:
-    """Bytes with their unit."""
     return _whole(text("bytes", n_bytes))
 
 
@@ -224,7 +216,6 @@ def when(at: float | str | None, now_s: int) -> Markup:
 
 
 def moment(at_s: int) -> Markup:
-    """A time in UTC, to the minute."""
     label = as_of_label(at_s)
     minute = f"{label[:10]} {label[11:16]} UTC"
     return Markup('<time datetime="{}">{}</time>').format(label, minute)

@@ -1,8 +1,4 @@
-"""The operator's pages for the placement service, rendered in a process of their own.
-
-The service that Rucio asks imports no reader of tables, and waits for none: a file system that hangs holds up
-the process here, which is ended and started anew.
-"""
+"""The operator's pages for the placement service, by a process that may hang on tables alone."""
 
 import contextlib
 import importlib
@@ -37,9 +33,8 @@ class PageWorker:
         self._running: tuple[SpawnProcess, Connection] | None = None
 
     def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
-        """The page that answers `request`, for one caller at a time.
-
-        Raises ServiceError if none comes in time.
+        """The page that answers `request`, for one caller at a time. Raises ServiceError if none comes in
+        time.
         """
         try:
             if (running := self._running) is not None:
@@ -80,7 +75,6 @@ class PageWorker:
 
 
 def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> None:
-    """Answer the `questions` of a service until it ends."""
     # Ctrl-C in a terminal is for the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The processor is the service's; when memory is short, Linux ends this process and not that one.

@@ -40,9 +40,8 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An hour or a day from `from_s` on: bytes that jobs read, those of them from disk, and those fetched.
-
-    `wan_bytes` were fetched, read or not; `unknown_reads` are in no sum.
+    """An hour or a day from `from_s` on: bytes read, from disk, and fetched (read or not); unknown reads
+    apart.
     """
 
     from_s: int
@@ -145,7 +144,6 @@ class State:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """All alarms that are known."""
         of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
         statuses = (cache.found for cache in self.caches)
         return of_region + [
@@ -261,10 +259,8 @@ class Sources:
         self._logged: dict[str, str] = {}
 
     def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
-        """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
-
-        An unexpected error is logged with its traceback, once until the source answers again or fails
-        differently: the page names only its type.
+        """The result of `read`, or Unknown with the reason; an unexpected error is logged once, with
+        traceback.
         """
         try:
             result = read()

@@ -19,11 +19,10 @@ _MOMENT = pa.timestamp("us", tz="UTC")
 
 
 def cache_loads(tables: Tables, caches: Sequence[CacheSettings], as_of_s: int) -> dict[str, float]:
-    """The load of each cache by name, 1 for the mean of its site; caches whose load is unknown are left out.
+    """The load of each cache by name, 1 for the mean of its site; without those of unknown load.
 
-    It is the mean of two shares: of bytes/s and of open files, over the hour before `as_of_s`, each divided
-    by the mean of the site's caches for which it is known. A cache that reported no read may be idle or
-    unheard: its load is unknown.
+    The mean of two shares, of bytes/s and open files in the hour before, each by the mean of the site's
+    caches. A cache without reads may be idle or unheard.
     """
     rates = _rates(tables, as_of_s)
     sites: dict[str, list[str]] = {}

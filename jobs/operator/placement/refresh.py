@@ -45,10 +45,8 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """Counts of a refresh.
-
-    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
-    that another cache owns, because their plans were made with other caches or capacities configured.
+    """Counts of a refresh; `no_inventory`: caches without one in the last day; `misplaced`: items of other
+    owners.
     """
 
     as_of: str
@@ -66,9 +64,8 @@ class PlacementSummary:
 def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
-    Without predictions the inventories and plans decide, and one line says so. Nothing later than `as_of_s`
-    is used. Raises ConfigError, StaleInputError, ServiceError; with `if_current` NotDueError, if what is
-    stored by then is of a later time.
+    Without predictions inventories and plans decide. Nothing later is used. Raises ConfigError,
+    StaleInputError, ServiceError; with `if_current` NotDueError if a later one is stored.
     """
     tables, caches, region = (Tables.of(settings), list(settings.caches.values()), settings.region.name)
     if not 0 < len(caches) <= MAX_CACHES:
@@ -231,10 +228,7 @@ def _snapshot(
 def _with_datasets(
     holding: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
 ) -> CacheHolding:
-    """The holdings of a cache by file, followed by those by dataset.
-
-    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
-    """
+    """A cache's holdings by file, then by dataset; `dataset_of_file`: `n_datasets` for files without one."""
     now, soon = (
         np.bincount(dataset_of_file[holding.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (holding.cached_bytes, holding.predicted_bytes)

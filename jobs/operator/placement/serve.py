@@ -47,10 +47,7 @@ _XROOTD_PORT = 1094
 def run(
     settings: Settings, operator: PageMaker, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
-    """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
-
-    Raises ConfigError, ServiceError.
-    """
+    """Answer on `host`:`port` (or [serve]'s) until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
     listen = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     serve, rate = settings.serve.model_copy(update=listen), settings.benefit.job_read_rate
     _allow_descriptors(serve.connections)
@@ -70,10 +67,7 @@ def server(
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
-
-    `operator`: where the operator's pages come from; None: there are none.
-    """
+    """The service's HTTP server with its limits; `operator`: gives its pages, if any. Raises ConfigError."""
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
     options = Options(
@@ -209,20 +203,17 @@ def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
 
 
 def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
-    """The token of each site's nodes that are not configured. Raises ConfigError."""
     sites = {cache.at_site for cache in caches}
     return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
 
 
 def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
-    """The sites that nodes may join without being configured. Raises ConfigError."""
     signed = [owner for issuer in issuers(serve, caches) for owner in issuer.owners.values()]
     owners = [*signed, *certificates(serve, caches).values()]
     return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
 
 
 def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
-    """The issuers of signed tokens. Raises ConfigError."""
     return [
         Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
         for url, of in serve.issuers.items()

@@ -1,7 +1,4 @@
-"""Hits and misses as caches recorded them: counted by hour and cache, and by origin, which no hit names.
-
-What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin.
-"""
+"""Hits and misses as caches recorded them, in reads and bytes, per hour and day, by cache and origin."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -39,16 +36,11 @@ LEFT JOIN catalogued ON a.did = catalogued.did"""
 
 
 def counts_of_day(tables: Tables, day: str) -> pa.Table:
-    """Reads and bytes of one day by hour (since 1970) and cache.
-
-    `unknown_reads`: of which the cache does not say what it fetched; they are in none of the others.
-    `missed_bytes` were fetched, read or not.
-    """
+    """Reads and bytes of one day by hour (since 1970) and cache; `unknown_reads` are in no other."""
     return sums_by(recorded_reads(tables, day), "hour", "cache")
 
 
 def sums_by(counts: pa.Table, *by: str) -> pa.Table:
-    """The counts summed by columns."""
     sums = counts.group_by(list(by)).aggregate([(name, "sum") for name in COUNTED])
     return sums.rename_columns({f"{name}_sum": name for name in COUNTED}).select([*by, *COUNTED])
 
@@ -90,8 +82,8 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
 def give_origins(database: duckdb.DuckDBPyConnection, tables: Tables, regions: Sequence[Region]) -> None:
     """Make of the table `accesses` (did, cache, accessed_at, origin …) the table `located`.
 
-    A read at a cache that has no origin gets that of the file's last fetch by the same cache, else by any;
-    else the nearest of `regions` that the catalogue has it in.
+    A read without an origin gets that of the file's last fetch, by this cache, else any; else the nearest of
+    `regions`.
     """
     database.execute(
         "CREATE TABLE fetches AS SELECT did, cache, accessed_at, origin FROM accesses "
@@ -126,10 +118,7 @@ def _catalogued(tables: Tables, dids: pa.ChunkedArray, regions: Sequence[Region]
 def counts_by_place(
     tables: Tables, days: Sequence[str], regions: Sequence[Region], *, before: Sequence[str]
 ) -> list[Row]:
-    """The counts of `days` by cache, then by the region of the origin, with the number of `files`.
-
-    `of`: `cache xc` or `origin near`; for origins see `give_origins`, which looks at the days `before`, too.
-    """
+    """The counts of `days` by cache, then region of origin, with `files`; `before`: see `give_origins`."""
     with workspace.opened(ACCESSES) as space:
         database = space.database
         for number, day in enumerate([*before, *days]):

@@ -39,9 +39,9 @@ _SUMS = {
 class Group:
     """Jobs of one `place`, and of one `kind` of work or `region` of origins; None: of all.
 
-    `cpu_efficiency_share`: CPU seconds over the wall seconds of all cores, of the jobs that ended well;
-    `failed_share`: of the jobs. Each has the bounds of its 95 % interval, by resamples of tasks (None: fewer
-    than FEWEST_TASKS). `wasted_core_hours`: of failed jobs. `rtt_ms`: the median round trip to their origins.
+    `cpu_efficiency_share`: of jobs that ended well, CPU over wall seconds of cores; `failed_share`: of jobs;
+    each with its 95 % interval by resampled tasks (None: fewer than FEWEST_TASKS). `wasted_core_hours`: of
+    failed jobs; `rtt_ms`: median.
     """
 
     place: str
@@ -65,10 +65,8 @@ class Group:
 class EfficiencyAnswer:
     """The groups by place alone, by place and kind of work, and by place and region of the origin.
 
-    `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
-    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores; they
-    count as jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs,
-    and are shared among them. `crowded_hours`: hours of a file in which they are too many to be shared.
+    `sources`: jobs by reader; `found_share`: with reads; `untimed_jobs`: in no sum of what they lack;
+    `shared_reads`: among jobs that they fit; `crowded_hours`: with too many to share.
     """
 
     jobs: int
@@ -146,10 +144,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
 def _cells(
     database: duckdb.DuckDBPyConnection, *by: str
 ) -> tuple[pa.Table, list[tuple[str, ...]], list[float | None]]:
-    """Sums of jobs by group g and task t; the name and the median round trip of each group.
-
-    A null in a column `by` is `unknown`.
-    """
+    """Sums of jobs by group g and task t; name (null: `unknown`) and median round trip of each group."""
     keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
     keyed = ", ".join(f"k{n}" for n in range(len(by)))
@@ -256,14 +251,12 @@ def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
 
 
 def interval_of(group: Group) -> str:
-    """The bounds of a group's CPU efficiency, in words."""
     if group.cpu_efficiency_lower_share is None:
         return f"only {group.tasks} tasks"
     return bounds(group.cpu_efficiency_lower_share, group.cpu_efficiency_upper_share, 1)
 
 
 def efficiency_plot(groups: Sequence[Group]) -> Plot:
-    """CPU efficiency of each group, with its interval; each of `groups` has an efficiency."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         names = [

@@ -111,9 +111,8 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobSelection:
-    """Jobs that started on the days `since` … `until` (`2026-03-01`), or were reported then without a start.
-
-    `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
+    """Jobs that started, or without a start were reported, on `since` … `until`; of `site`, `activity`,
+    `source`.
     """
 
     since: str
@@ -129,11 +128,9 @@ def jobs_with_places(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
-    `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
-    `region` and `rtt_ms` of the origin of most of them (of hits: see `give_origins`). What was fetched beyond
-    what was read counts for no job. A read is a job's if it names the job, else if its file, time and site
-    fit; if they fit several jobs they share it. In `crowd`, files and hours of too many, nobody has it.
-    Raises StaleInputError without job records.
+    `jobs`: columns of job_records, `place` (of PLACES, MIXED or NOWHERE), bytes by place, `region`, `rtt_ms`
+    of most. A read is a job's if it names it, else by file, time and site, shared among those that fit; in
+    `crowd`, files and hours of too many, nobody's. Raises StaleInputError.
     """
     last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:

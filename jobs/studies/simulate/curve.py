@@ -33,10 +33,8 @@ _IDEAL = ("clairvoyant", BOUND)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """LRU at one capacity.
-
-    `doubling_adds_…`: what twice the capacity adds. `replayed`: the capacity is below the largest file's
-    size, so that LRU itself was replayed. The last two fields are given at a few points only.
+    """LRU at one capacity; `doubling_adds_…`: by twice of it, at few points; `replayed`: below the largest
+    file.
     """
 
     capacity_bytes: int
@@ -54,10 +52,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The smallest capacity at which LRU has a `ratio` of the `kind` hit or byte hit; None: no capacity.
-
-    `reachable`: the ratio of a cache that holds everything.
-    """
+    """The smallest capacity with a `ratio` of the `kind`; None: no one, `reachable` is that of all."""
 
     kind: str
     ratio: float
@@ -90,11 +85,9 @@ def run(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU's curve of `accesses`.
+    """LRU's curve of `accesses`: about twenty capacities, the given ones, and those that the ratios need.
 
-    It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
-    tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
-    InputError, StaleInputError.
+    Doubling is shown for given or configured capacities. Raises InputError, StaleInputError.
     """
     on_progress(0, 1, "reading")
     if accesses.trace is None and not (capacities or fractions):
@@ -223,7 +216,6 @@ def _doubling(points: Sequence[Point]) -> list[str]:
 
 
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
-    """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     rows = [select(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
     page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)

@@ -1,7 +1,4 @@
-"""Replay of several caches from a TOML file: side by side, each plain LRU by its own rules, or in levels.
-
-docs/xcache-mode.md explains the keys of the file.
-"""
+"""Replay of several caches from a TOML file (docs/xcache-mode.md): side by side, or in levels."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -63,7 +60,6 @@ class FleetCache(Section):
 
     @property
     def config(self) -> CacheConfig:
-        """The configuration of each of these caches."""
         low, high = self.watermarks
         return CacheConfig(
             self.capacity,
@@ -106,10 +102,7 @@ def run(
     *,
     caches: Path,
 ) -> ReplayAnswer:
-    """Replay `accesses` through the caches of the TOML file `caches`.
-
-    Raises ConfigError, InputError, StaleInputError.
-    """
+    """Replay `accesses` through a TOML file's caches. Raises ConfigError, InputError, StaleInputError."""
     levels = load_levels(caches)
     fleet = load_fleet(caches) if levels is None else None
     loaded, from_s = accesses.load(settings, keep=READERS), accesses.first_day_s
@@ -126,10 +119,7 @@ def replay_fleet(
     count_from_s: int | None,
     read_rates: Mapping[str, int],
 ) -> ReplayAnswer:
-    """A row for all caches together, then one for each cache that had an access.
-
-    `read_rates`: bytes per second at which one job reads hits from `SSD` and from `HDD`.
-    """
+    """A row for all caches, then one per cache with accesses; `read_rates`: bytes/s of hits, SSD and HDD."""
     shares = simulate_federation(loaded.trace, caches, count_from_s=count_from_s)
     results = {TOTAL: shares.total} | shares.caches
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], loaded.notes)
@@ -172,7 +162,6 @@ class LevelSettings(Section):
 
     @property
     def level(self) -> Level:
-        """The level as the replay takes it."""
         return Level(
             self.name,
             self.capacity,
@@ -197,10 +186,7 @@ class _Levels(Section):
 
 
 def load_levels(path: Path) -> list[Level] | None:
-    """The levels that the file describes, the one nearest to the jobs first; None: it describes caches.
-
-    Raises ConfigError.
-    """
+    """The levels that the file describes, nearest to jobs first; None: it has caches. Raises ConfigError."""
     values = read_file(path)
     if "levels" not in values:
         return None
@@ -264,7 +250,6 @@ def _readers(loaded: LoadedTrace) -> IntArray | None:
 
 
 def _verdict(rows: Sequence[dict[str, Any]]) -> str:
-    """What a person wants to know first."""
     *levels, _, total = rows
     shares = [
         f"{row['cache']} {percent(row['hit_bytes'] / max(1, total['bytes_requested']))}" for row in levels
@@ -283,7 +268,6 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write the replay of several caches to `out`, if given, in the format of its suffix."""
     rows = [select(row, fleet_columns(answer.rows)) for row in answer.rows]
     answers, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
     page = Page(title, answer.notes, rows, answers, heading="By cache", note=note, capacity="")

@@ -36,10 +36,8 @@ _REPLAY_PAGE_COLUMNS = (
 class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
-    `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
-    each access.
-    `block_bytes`: files are fetched by blocks of this size as far as they are read, None: whole. Only
-    stewards and XCaches do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
+    `watermarks`: LRU is an XCache, checked every `purge_interval_s`; None: decides at each access.
+    `block_bytes`: files come in parts, by stewards and XCaches; None: whole. `own`: not our policies.
     """
 
     policies: Sequence[str]
@@ -63,10 +61,7 @@ class Caches:
 
 
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.
-
-    Raises ConfigError, InputError.
-    """
+    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError."""
     on_progress(0, 1, "reading")
     return replay_loaded(
         trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
@@ -93,10 +88,7 @@ def replay_loaded(
 def record_run(
     mlflow: MlflowSettings, answer: ReplayAnswer, *, what: str, params: Mapping[str, object]
 ) -> str:
-    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError.
-
-    `what`: was replayed, for example `trace.parquet`: the run's name, which MLflow shows 17 letters of.
-    """
+    """Write a replay of `what` as a run of MLflow, with page and table; its id. Raises ServiceError."""
     from jobs.pages import runs  # it loads MLflow, which few replays need
 
     def files(folder: Path) -> None:
@@ -116,10 +108,9 @@ def candidates_at(
     cycle_s: int = HOUR_S,
     plan_from_s: int | None = None,
 ) -> Candidates:
-    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
+    """What is replayed at one capacity: policies, LRU and bounds (none for parts of files).
 
-    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
-    are no bounds. `own`: policies that are not built in. Raises ConfigError.
+    With watermarks LRU, and plans by `planner`, are XCaches; `own`: not built in. Raises ConfigError.
     """
     xcache = None
     if caches.watermarks is not None:
@@ -170,7 +161,6 @@ def named_policies(caches: Caches) -> list[str]:
 
 
 def _in_parts(caches: Caches) -> list[str]:
-    """Policies that can cache parts of files."""
     return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
 
 
@@ -225,11 +215,10 @@ def steward_policies(
     block_bytes: int | None = None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those of `names` that drive a steward.
+    """Those of `names` that drive a steward, learned from accesses before `from_s`, for `capacities`.
 
-    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
-    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
-    ConfigError, InputError, SchemaError.
+    `as_xcache`: with a live cache's delays; `block_bytes`: of parts. Raises ConfigError, InputError,
+    SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:
@@ -256,7 +245,6 @@ def steward_policies(
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
     rows = [select(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
     heading = "Against capacity" if len({row["capacity_bytes"] for row in rows}) > 1 else "Policies"

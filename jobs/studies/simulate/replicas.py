@@ -52,9 +52,8 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replicas:
-    """The replicas of a site, a row per file; `kind`: of `Kind`; `dataset`: code of `datasets`.
-
-    `of_item`: the row of each file of the trace, -1: none. `notes`: what was left out, and why.
+    """A site's replicas, a row per file: `kind` of `Kind`, `dataset` a code; `of_item`: row per file of the
+    trace.
     """
 
     size_bytes: IntArray
@@ -104,10 +103,9 @@ def of_trace(loaded: LoadedTrace) -> Replicas:
 def of_tables(
     tables: Tables, loaded: LoadedTrace, *, rses: Sequence[str], tape: Sequence[str], caches: Sequence[str]
 ) -> Replicas:
-    """The replicas at the RSEs that patterns `rses` name, by the table `files`; `tape`: patterns of tape.
+    """The replicas at RSEs by patterns `rses`, of the table `files`; `tape`, `caches`: which are no disk.
 
-    `caches`: RSEs that are caches, and so no place of a replica. Files of the trace are found by did, else by
-    name. Raises StaleInputError without the table, InputError if no RSE fits.
+    Files of the trace are found by did, else name. Raises StaleInputError, InputError if no RSE fits.
     """
     files = tables.read_arrow(FILES, columns=_COLUMNS)
     n_bad = pc.sum(pc.less(files["size_bytes"], 0)).as_py() or 0

@@ -66,8 +66,8 @@ def write_study(
 ) -> StudySummary:
     """Study `loaded`, which the page calls `what`, and write the page to `out`.
 
-    The capacity is `capacity_bytes`, else `capacity_fraction` of the bytes of all files read, else the one in
-    the settings. `watermarks` also default to the settings. Raises ConfigError, InputError.
+    `capacity_bytes`, else `capacity_fraction` of all files read, else (as `watermarks`) the settings'. Raises
+    ConfigError, InputError.
     """
     started = time.perf_counter()
     trace = loaded.trace
@@ -119,7 +119,6 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
 
 
 def thresholds(section: StudySettings) -> Thresholds:
-    """The verdicts' thresholds from the settings."""
     return Thresholds(
         min_saved_per_byte=section.min_saved_per_byte,
         min_reread_share=section.min_reread_share,

@@ -80,7 +80,6 @@ def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequenc
 
 
 def size_distribution(sizes: Sizes) -> Plot:
-    """Shares of files and of their bytes by file size, on a log scale."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         edges = sizes.edges_bytes
@@ -100,7 +99,6 @@ def size_distribution(sizes: Sizes) -> Plot:
 
 
 def rank_plot(ranks: Ranks) -> Plot:
-    """Accesses of a file against its rank, both on log scales."""
     with mpl.rc_context(STYLE):
         plot = Plot()
         (line,) = plot.axes.loglog(ranks.rank, ranks.accesses, color=DARK, marker="o", markersize=2.5)
@@ -209,10 +207,7 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
 
 
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
-    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
-
-    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
-    """
+    """Bytes fetched per day: LRU's `curve` by capacity, and a mark per row of `worth.Option`."""
     looks = styles(list(_OPTIONS.values()))
     with mpl.rc_context(STYLE):
         plot = Plot()

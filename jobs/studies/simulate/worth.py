@@ -44,10 +44,9 @@ _LEARNING, _STEPS = 15, 20
 
 @dataclasses.dataclass(frozen=True)
 class SiteFacts:
-    """What only the site knows; None: not given, and what follows from it is left out.
+    """What only the site knows; None: what follows from it is left out. Money in any one currency.
 
-    `rtt_ms`: round trip to the origins. Money in any one currency: `wan_tb`, per TB fetched; `core_hour`;
-    `disk_tb_year`, per TB and year; `run_year`, for running a steward for a year.
+    `rtt_ms`: to the origins; `wan_tb`: per TB fetched; `core_hour`; `disk_tb_year`; `run_year`: of a steward.
     """
 
     rtt_ms: float | None = None
@@ -59,10 +58,10 @@ class SiteFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What could be done, per day of the counted days; `saved_…` is against LRU at the capacity asked for.
+    """What could be done, per counted day; `saved_…` is against LRU at the capacity asked for.
 
-    `lower` and `upper`: bounds of 95 % each, None for too few days. `core_hours`: that jobs wait less;
-    `money_per_year`: what is saved less what it costs.
+    `lower`, `upper`: 95 % bounds (None: too few days); `core_hours`: less waiting; `money_per_year`: saved
+    less cost.
     """
 
     option: str
@@ -86,10 +85,7 @@ class Assumption:
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """The verdict, a sentence each for what follows, the options, and what was assumed.
-
-    `curve`: LRU's bytes fetched per day by capacity.
-    """
+    """The verdict, what follows, options, assumptions; `curve`: LRU's bytes fetched per day by capacity."""
 
     verdict: str
     findings: tuple[str, ...]
@@ -112,8 +108,7 @@ def run(
 ) -> Worth:
     """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from the first day.
 
-    A steward learns from what lies before; without a first day, from the first half of the
-    trace. Raises InputError, StaleInputError.
+    A steward learns from before (or the first half). Raises InputError, StaleInputError.
     """
     on_progress(0, _STEPS, "reading")
     loaded = accesses.load(settings, keep=CONTEXT)
@@ -137,10 +132,7 @@ def run(
 
 
 def _middle_s(loaded: LoadedTrace) -> int:
-    """The first second of the day in the middle of the trace, or earlier if only so bounds are possible.
-
-    Raises InputError if the trace has but one day.
-    """
+    """The start of the middle day, or earlier for bounds. Raises InputError if the trace has but one day."""
     first_s, last_s = int(loaded.trace.time_s[0]), int(loaded.trace.time_s[-1])
     middle_s = (first_s + last_s) // 2 // DAY_S * DAY_S
     bounded_s = (last_s // DAY_S - BOUNDED_DAYS + 1) * DAY_S
@@ -282,10 +274,7 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
 def verdict(
     capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts, *, bounded_from: str | None = None
 ) -> str:
-    """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`.
-
-    `bounded_from`: the `--from` with which days enough would count.
-    """
+    """Whether a steward is worth it, by its savings on `n_days`; `bounded_from`: the `--from` with bounds."""
     at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
     longer = f"give --from {bounded_from}" if bounded_from else "take a longer trace"
     if why := few_days(n_days):

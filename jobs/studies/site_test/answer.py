@@ -38,10 +38,9 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """The rate of one way of reading: the median of its `runs`, the lowest and the highest; None: all failed.
+    """The rate of one way of reading: median, lowest and highest of `runs`; None: all failed, first by `why`.
 
-    `open_ms`: median time to open a file. `why`: the first failed run did so. `is_busy`: the reading machine
-    had no CPU left, so the rate is a lower bound.
+    `open_ms`: median; `is_busy`: the reading machine had no CPU left, so it is a lower bound.
     """
 
     place: str
@@ -58,12 +57,10 @@ class Rate:
 
     @property
     def per_s(self) -> float:
-        """The rate in bytes per second, 0 where all runs failed."""
         return float(self.rate_bytes_per_s or 0)
 
 
 def latency(trip: RoundTrip) -> Latency:
-    """Round trips in ms."""
     ms = [1000 * seconds for seconds in trip.seconds]
     return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
@@ -161,10 +158,7 @@ def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
 
 
 def slower_by(table: RateTable, origin: str, reading: str = "whole", compute_s: float = 0.0) -> float | None:
-    """How much longer a read takes through the empty cache than from `origin`, as a share.
-
-    `compute_s`: what a job computes per byte, and does not read meanwhile.
-    """
+    """How much longer a read is through the empty cache, as a share; `compute_s`: a job's, per byte."""
     cold, direct = table.few(COLD, reading), table.few(origin, reading)
     if cold is None or direct is None:
         return None
@@ -203,9 +197,9 @@ def toml(
     largest_bytes: int,
     what: str,
 ) -> str:
-    """`[regions]`, `[benefit]` and `[push]` for the site's settings; `origins`: their URLs by place.
+    """`[regions]`, `[benefit]`, `[push]` for the site; `origins`: URLs by place; `what`: for comments.
 
-    `what`: the measurement, for comments. `largest_bytes`: of the files that pushes fetch.
+    `largest_bytes`: of the files that pushes fetch.
     """
     table = RateTable(rows)
     parts = [

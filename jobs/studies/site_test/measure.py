@@ -57,10 +57,8 @@ class RoundTrip:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One measurement of a kind; `seconds` from the first request to the last answer, without opening files.
-
-    `cpu_share`: CPU time of the reading processes per wall time of theirs. `error`: the first, None: it went
-    well.
+    """One measurement; `seconds`: first request to last answer; `cpu_share`: per wall time; `error`: the
+    first.
     """
 
     kind: Kind

@@ -31,10 +31,9 @@ _CACHE = "the cache"
 
 @dataclasses.dataclass(frozen=True)
 class SiteTest:
-    """What a test of a cache and its origins found.
+    """What a test of a cache and its origins found; `settings`: TOML; `failures`: places and why (exit 1).
 
-    `read_bytes`: of the files, per reading of all of them. `failures`: places that failed, and why; the
-    command then ends with 1. `settings`: TOML for the site's file.
+    `read_bytes`: of the files, per reading of all of them.
     """
 
     cache: str
@@ -66,7 +65,7 @@ class Request:
 def run(
     settings: Settings, request: Request, *, say: Callable[[str], None], on_progress: Advance
 ) -> SiteTest:
-    """Measure, and evict again what the cache fetched for it; `say`: takes what is told before it starts.
+    """Measure, and evict again what the cache fetched; `say`: before it starts.
 
     Raises InputError and PushError; nothing is left in the cache then, or the error's line says what.
     """

@@ -51,7 +51,6 @@ def check_settings_file(path: Path) -> None:
 
 
 def site_page(answer: SiteTest) -> str:
-    """The HTML page of an answer."""
     rows, places = answer.rates, list(dict.fromkeys(row.place for row in answer.rates))
     few, n_clients = min(row.clients for row in rows), sorted({row.clients for row in rows})
     single = {place: [_of(rows, place, reading, few) for reading in _READINGS] for place in places}

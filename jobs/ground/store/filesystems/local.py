@@ -35,7 +35,6 @@ class LocalStore:
     """A folder of this machine; see `Store`."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is made by the first write."""
         self._folder = folder
 
     @property
@@ -147,7 +146,6 @@ class LocalStore:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn the refusal of a file or folder to this user into ServiceError."""
     try:
         yield
     except OSError as error:

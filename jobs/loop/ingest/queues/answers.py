@@ -1,8 +1,4 @@
-"""What a broker answers, at a path, a URL or a schedd, as the entries of a queue.
-
-JSON, ClassAds, CSV or descriptions of jobs, of HTCondor, ARC, PanDA, Rucio or ReqMgr2, or in the form of
-`queue_entries`.
-"""
+"""What brokers answer at a path, URL or schedd, in any of their formats, as the entries of a queue."""
 
 import csv
 import io
@@ -94,9 +90,8 @@ def _kind(record: Mapping[str, object]) -> str:
 def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) -> list[object]:
     """The raw entries at a path, a URL or a schedd; a line that is no JSON stands as its text.
 
-    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header;
-    ClassAds; xRSL or ADL. Of a folder all files since `since_s`, or, if it is A-REX's, its jobs. `token` goes
-    to URLs alone. Raises InputError, ServiceError.
+    JSON, ClassAds, CSV, xRSL or ADL; of a folder all files since `since_s`, or A-REX's jobs. `token` goes to
+    URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
         answer, address = _asked(source, token, timeout_s), _without_query(source)
@@ -118,10 +113,7 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
 
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
-    """What the finished files of a folder hold, in order of their names.
-
-    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read.
-    """
+    """The records of a folder's finished files by name; above a day's share of `MOST_BYTES` the newest."""
     try:
         files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
         states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}

@@ -1,7 +1,4 @@
-"""HTCondor's queue: job ads of `condor_q -json`, `-jsonl` or `-long`, those of CRAB and WMAgent included.
-
-Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondorPlugin of WMCore.
-"""
+"""HTCondor's queue: ads of `condor_q`, with CRAB's (DagmanCreator) and WMAgent's (SimpleCondorPlugin)."""
 
 import dataclasses
 import itertools
@@ -42,10 +39,7 @@ ATTRIBUTES = (
 
 @dataclasses.dataclass
 class _Group:
-    """Jobs that read the same. `n_left`, `n_planned`: of the whole task, where an ad says so.
-
-    `starts_s`: when the first may start; `made_s`: when the first was submitted.
-    """
+    """Jobs that read the same; `n_left`, `n_planned`: of the task; `starts_s`, `made_s`: the first's."""
 
     raw: object
     jobs: set[str] = dataclasses.field(default_factory=set)
@@ -58,8 +52,6 @@ class _Group:
 
 @dataclasses.dataclass(frozen=True)
 class _Reads:
-    """What a job reads, and as part of which work."""
-
     job_id: str
     work: str | None
     datasets: tuple[str, ...]
@@ -68,10 +60,7 @@ class _Reads:
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per work, inputs and site of the jobs that are idle or running.
-
-    A job router's copy counts with its source, if that is in the same answer.
-    """
+    """An entry per work, inputs and site of idle or running jobs; a routed copy counts with its source."""
     groups: dict[_Reads, _Group] = {}
     routed: set[str] = set()
     copies: list[object] = []

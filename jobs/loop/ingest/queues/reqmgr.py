@@ -1,7 +1,4 @@
-"""Workflows of CMS as ReqMgr2 and WMStats list them: input datasets, white list of sites, status.
-
-JSON of `/reqmgr2/data/request?status=…`; names of fields: WMCore's StdBase and RequestStatus.
-"""
+"""Workflows of CMS in ReqMgr2 (`/reqmgr2/data/request?status=…`) and WMStats; names: StdBase of WMCore."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,7 +14,6 @@ _MOST_STEPS = 100
 
 
 def is_request(fields: object) -> bool:
-    """Whether it is a workflow's description."""
     return isinstance(fields, Mapping) and "requestname" in {str(name).lower() for name in fields}
 
 

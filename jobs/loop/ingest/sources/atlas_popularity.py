@@ -1,7 +1,5 @@
-"""ATLAS's daily popularity roll-up: TSV, one row a day, user, dataset, RSE and kind of event.
-
-Columns in this order, or as a header line tells. Of no use here: project, datatype, run_number, stream_name,
-prod_step, version, length, distinct_files and panda_jobs.
+"""ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and kind of event; columns as below or
+named.
 """
 
 import functools
@@ -36,10 +34,9 @@ def header(line: str, path: str) -> Header:
 
 
 def query(site: Site, header: Header) -> sql.Query:
-    """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
+    """Accesses of the roll-up, a row a line; `did` and `dataset` are the dataset.
 
-    `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
-    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
+    `n_reads`: file_ops, else ops; `accessed_at`: timestamp (a day), `known_at`: created_at.
     """
     at = header.names.index("user") if "user" in header.names else None
     parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
@@ -64,7 +61,6 @@ def query(site: Site, header: Header) -> sql.Query:
 
 
 def _fields(names: Sequence[str]) -> dict[str, str]:
-    """Each of _COLUMNS as a text (null: empty or not there)."""
     texts = {
         name: sql.word(sql.text(f"fields[{names.index(name) + 1}]"))
         if name in names

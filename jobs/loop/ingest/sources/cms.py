@@ -1,8 +1,4 @@
-"""CMS's two popularity streams: JSON lines of MONIT with the record in `data`, times in ms.
-
-A field is read as `{"data": {"file_lfn": …}}` or as `{"data.file_lfn": …}`. `server_domain` and its like are
-what the server knows of itself and of its client.
-"""
+"""CMS's two popularity streams: JSON lines of MONIT, times in ms, with fields in `data` or as `data.x`."""
 
 import functools
 from collections.abc import Sequence
@@ -31,11 +27,10 @@ _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
 def query(site: Site, *, site_column: str) -> sql.Query:
-    """Accesses, one row a record; `site_column` is where the job ran.
+    """Accesses, one row a record; `site_column` is where the job ran. A cache's own fetch is refused.
 
-    A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
-    metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the greater of read_bytes and
-    read_bytes_at_close, as a lost packet leaves one of them short.
+    `known_at`: the metadata's kafka_timestamp, else timestamp, else end_time. Bytes are the greater of
+    read_bytes and read_bytes_at_close, as a lost packet leaves one of them short.
     """
     parsed = (
         {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
@@ -118,7 +113,7 @@ def _stated(time: str) -> str:
 
 
 def _micros_of_ms(milliseconds: str) -> str:
-    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
+    """µs since 1970 of milliseconds, a number or its text; null if it is none, or seconds or µs."""
     value = f"try_cast({milliseconds} AS DOUBLE)"
     in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
     return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"

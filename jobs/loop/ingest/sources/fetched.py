@@ -1,7 +1,6 @@
-"""The bytes a cache fetched for each read: what is on its disk after the read, less what was there before.
+"""The bytes a cache fetched for each read: what is on its disk after it, less what was before.
 
-XCache's own count of missed bytes is too small: a read of a block that is still being fetched counts as a
-hit, so a cold file of large blocks is nearly all hits. The bytes on disk are right in every version.
+XCache's own count is too small: a read of a block that is still being fetched counts as a hit.
 """
 
 import datetime as dt
@@ -49,10 +48,9 @@ def hit(read: str, missed: str) -> str:
 
 
 def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]:
-    """Correct `bytes_missed` and `bytes_hit` in `merged` by the previous reads; returns the changed days.
+    """Correct missed and hit bytes in `merged` by previous reads, whatever the order; the changed days.
 
-    The order in which records are pulled makes no difference. `others`: days of the table that `merged`
-    lacks; the rows of such a day are added to it if one of them changes.
+    `others`: days that `merged` lacks, whose rows are added if one changes.
     """
     touched = _touched(space)
     if not touched:

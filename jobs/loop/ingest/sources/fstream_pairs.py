@@ -1,8 +1,7 @@
 """Opens and closes of an f-stream that come apart: in another order, or in different pulls.
 
-A close that overtook its open, or whose open is in an earlier pull, ends the access that is there, or takes
-it back if it turns out to be no read. The table `unpaired` keeps what no access shows and a later pull may
-need: opens for writing, closes without their open, and closes that say that theirs was no read.
+A close ends the access that is there, or takes it back as no read. The table `unpaired` keeps what a later
+pull may need: opens for writing, closes without their open, and closes that say that theirs was no read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,7 +72,7 @@ class Pairs:
                 self._refusing.append(row)
 
     def pair(self, space: Workspace, opens: sql.Query, event_id: str, earlier: Earlier) -> None:
-        """Add the accesses that closes end, retract those that are no reads, and leave `space.unpaired`.
+        """Add accesses that closes end, retract those that are no reads, leave `space.unpaired`.
 
         `opens`: how a row is an access whatever its close says; `event_id`: of a row.
         """
@@ -115,7 +114,6 @@ class Pairs:
         return pa.concat_tables(rows.select(UNPAIRED.column_names) for rows in halves)
 
     def _opened(self, earlier: Earlier) -> Sequence[pa.Table]:
-        """The accesses that were opened in the days before the lone closes."""
         closed = _seconds(self._lone, "closed_us")
         if not closed:
             return ()

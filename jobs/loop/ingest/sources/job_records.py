@@ -1,6 +1,5 @@
-"""What the sources of jobs share: which records are refused, and the columns of the table `job_records`.
-
-A source's steps end with the columns named in `FIELDS`, and `malformed`.
+"""What sources of jobs share: refusals and columns of `job_records`, of steps that end with `FIELDS`,
+`malformed`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,9 +52,8 @@ def query(
 ) -> sql.Query:
     """Job records of a source; `columns`: those that it alone knows; `first`: checks before all others.
 
-    `known_at` is the end of the job, else when it was reported. Only a failed job may lack times and cores;
-    `unmeasured`: it may lack its CPU time. With `of_one_pool` a job that names no site is of this one. A
-    sample of a refused record names no user.
+    Known at the end, else when reported. Only a failed job may lack times and cores; `unmeasured`: its CPU
+    time. `of_one_pool`: a job without a site is of this one. Samples name no user.
     """
     columns = {"site": "site", "node": urls.host_name("node"), **columns}
     names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
@@ -125,10 +123,7 @@ def _reason(
 
 
 def records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` of lines (value, input) with a line per record.
-
-    A line that is a list of records, or an object with such a list as `jobs`, becomes several.
-    """
+    """`batch` of lines (value, input), one per record: also of lists of them, or objects with such `jobs`."""
     if not pc.any(pc.match_substring_regex(batch["value"], _DOCUMENT)).as_py():
         return batch
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
@@ -164,5 +159,4 @@ def named(name: str) -> str:
 
 
 def first_of(*fields: str) -> str:
-    """The first of the columns that names something."""
     return f"coalesce({', '.join(named(field) for field in fields)})"

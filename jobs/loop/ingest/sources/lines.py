@@ -56,7 +56,6 @@ class Piece(NamedTuple):
 
 
 def uri_of(file: InputFile) -> str:
-    """The name of an input, as Spark has it."""
     return f"file:{_QUOTED.sub(lambda match: quote(match[0]), str(file.path.absolute()))}"
 
 
@@ -76,10 +75,9 @@ def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
 def batches(
     pieces: Iterable[Piece], refuse: Callable[[InputFile, NotPlainError], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The lines of `pieces`: value, as `text_of` has it, and input, the file's URI.
+    """The lines of `pieces`: value (`text_of`) and input, the file's URI; gz, bz2, zst are unpacked.
 
-    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. `refuse` is
-    called with what is no plain file. Raises InputError naming a file that is broken.
+    `refuse` is called with what is no plain file. Raises InputError naming a file that is broken.
     """
     for piece in pieces:
         try:
@@ -113,7 +111,6 @@ def first_line(files: Sequence[InputFile]) -> str:
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:
-    """Raise InputError, for readers that refuse nothing."""
     raise InputError(f"cannot read {file.path}: it is {why.kind}, not a plain file")
 
 

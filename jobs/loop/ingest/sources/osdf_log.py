@@ -7,9 +7,8 @@ _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row a line that read something; the time is when it was logged.
-
-    `cache` is the server where the line says that it is one.
+    """Accesses, one row a line that read something, when logged; `cache`: the server, where it says it is
+    one.
     """
     fields = {
         name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')"

@@ -1,7 +1,6 @@
 """WMArchive: framework job reports of CMS's production and CRAB jobs, a JSON document per line.
 
-Of a report's steps the CPU times and bytes are summed; the job lasts from the first start to the last stop.
-`meta_data.host` is the agent's machine, not the worker.
+Steps' CPU times and bytes are summed, from first start to last stop; `meta_data.host` is the agent's.
 """
 
 from features.common.names import literal
@@ -23,10 +22,9 @@ _MEBIBYTE = 2**20
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per report.
+    """Job records, one per report; failed: state not `success`, or exit code not 0; one core by default.
 
-    A job whose state is not `success`, or with an exit code other than 0, has failed. Without NumberOfThreads
-    it held one core. Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
+    Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
     """
     lists = {
         name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"

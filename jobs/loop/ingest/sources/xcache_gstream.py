@@ -32,9 +32,8 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`.
-
-    `bytes_missed` is null where it follows from the cache's records before: see `jobs.loop.ingest.fetched`.
+    """Accesses, one row a `file_close`; `bytes_missed` is null where it follows from records before
+    (`fetched`).
     """
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
@@ -47,10 +46,7 @@ def query() -> sql.Query:
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the captures at `places` (files, and folders of them); see `workspace.Decode`.
-
-    Several files are one stream, in order of their names.
-    """
+    """Accesses of the captures at `places`, one stream in order of their names; see `workspace.Decode`."""
     numberings, senders = Numberings(PSEQ_MODULUS), Senders(site)
     events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in captures_in(places))
     space.take(query().reading(site), batches_of(events, _SCHEMA))
@@ -59,9 +55,9 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 class Senders:
-    """The caches that servers report as: by the settings of `site`, else by the names they give themselves.
+    """The caches that servers report as: by the settings of `site`, else the names they give themselves.
 
-    Nodes of a federation often share the name of their instance, so hosts that share a name are warned of.
+    Nodes of a federation often share a name, so such hosts are warned of.
     """
 
     def __init__(self, site: Site) -> None:
@@ -80,7 +76,6 @@ class Senders:
         return name or None
 
     def alarms(self) -> Iterator[str]:
-        """A sentence for each name that several servers share."""
         for name, hosts in sorted(self._hosts.items()):
             if len(hosts) > 1:
                 servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (
