@@ -1,6 +1,4 @@
-"""Comparisons of policies, by evaluations and replays, as MLflow runs with page and table, one nested per
-policy.
-"""
+"""Comparisons of policies as MLflow runs with page and table, one nested per policy."""
 
 import dataclasses
 import math

@@ -1,6 +1,4 @@
-"""A configured cache: its target, verified inventory, limits of removal, and which cache of a site has a
-file.
-"""
+"""A cache: its target, verified inventory, limits of removal, and which cache of a site has a file."""
 
 import contextlib
 import logging

@@ -81,9 +81,7 @@ _RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
-    """A cache's rows that wait in `file`, across restarts, for a thread to write them; `fault`: why they
-    wait.
-    """
+    """A cache's rows that wait in `file`, across restarts, for a thread to write; `fault`: why they wait."""
 
     def __init__(self, tables: Tables, cache: str, file: Path) -> None:
         self.fault: str | None = None

@@ -35,9 +35,7 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
 
 
 def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
-    """The size of each of `dids` by `stated` (did, size_bytes): the rule of `features.accesses`; < 0:
-    unknown.
-    """
+    """The size of each of `dids` by `stated` (did, size_bytes), as `features.accesses`; < 0: unknown."""
     files = tables.head(FILES).rows(_COLUMNS)
     at = pc.index_in(dids, value_set=files["did"].combine_chunks())
     listed = files["size_bytes"].take(at).fill_null(UNKNOWN).to_numpy()

@@ -155,9 +155,7 @@ def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
-    """Run the loop in folder `out`, the plan for today (UTC) from the 30 days before; `conf` overrides
-    settings.
-    """
+    """Run the loop in folder `out`, for today (UTC) from the 30 days before; `conf` overrides settings."""
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)

@@ -21,9 +21,7 @@ _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), o
 
 @dataclasses.dataclass(frozen=True)
 class Loopback:
-    """A running origin and cache; LFN `/store/x` is `origin_root/store/x`, and under `namespace` in the
-    cache.
-    """
+    """A running origin and cache; LFN `/store/x` is `origin_root/store/x`, under `namespace` once cached."""
 
     folder: Path
     origin: Daemon

@@ -38,9 +38,7 @@ def day_of(table: Table) -> str:
 
 
 def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged", old: str = "old") -> None:
-    """The table `into`, a row per key of accepted rows and `old`; `in_two_parts`: opens, ends and bytes
-    later.
-    """
+    """The table `into`, a row per key of accepted rows and `old`; `in_two_parts`: ends follow opens."""
     rule = _RULES[space.table.name](in_two_parts)
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key

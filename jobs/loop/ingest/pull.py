@@ -104,8 +104,8 @@ def _pull_from_server(
 
 
 def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
-    """DuckDB for local input and tables, of at most `up_to_bytes` (packed: tenfold), or without Spark; else
-    Spark.
+    """DuckDB for local input and tables of at most `up_to_bytes` (packed: tenfold); else Spark, if it is
+    here.
 
     Raises InputError if nothing is at a local `path`.
     """

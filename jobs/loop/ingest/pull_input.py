@@ -209,9 +209,7 @@ def summarise(
     n_lost: int,
     alarms: Sequence[str] = (),
 ) -> PullSummary:
-    """Write the rejects of a merge (source, input, reason, n_rows, sample), and sum it up; `inputs`: input,
-    n_rows.
-    """
+    """Write rejects (source, input, reason, n_rows, sample), and sum up; `inputs`: input, n_rows."""
     replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), rejects)
     by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
     n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}

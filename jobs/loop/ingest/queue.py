@@ -33,9 +33,7 @@ _COLLECTED = "rucio-*.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
-    """What a queue reported: accepted `jobs` and their `inputs`, entries `rejected` by reason; `alarms`:
-    growth.
-    """
+    """A queue's report: accepted `jobs` and `inputs`, entries `rejected` by reason; `alarms`: growth."""
 
     queue: str
     as_of: str

@@ -142,9 +142,7 @@ class SparkEngine:
         query: Query,
         read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
     ) -> _Records:
-        """A frame's rows as Arrow's messages, one worker each; `mapInArrow` would take a second, through the
-        JVM.
-        """
+        """A frame's rows as Arrow's messages, one worker each; `mapInArrow` would take a second."""
         messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
         given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
         return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))

@@ -216,9 +216,7 @@ _READ_COLUMNS = [
 
 @dataclasses.dataclass(frozen=True)
 class QueueOutcome:
-    """Of files that `queue` announced: pushed, read, and what hits saved; `waiting_hours`: of cores, for
-    origins.
-    """
+    """Of files that `queue` announced: pushed, read, and saved by hits; `waiting_hours`: of cores."""
 
     queue: str
     files: int
@@ -229,9 +227,7 @@ class QueueOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeSummary:
-    """One plan's earnings, as in the outcomes table; `bytes_pending`: on pending files; `queues`: of
-    announced ones.
-    """
+    """One plan's earnings, as in the outcomes table; `bytes_pending`: on pending files; `queues`: theirs."""
 
     cache: str
     as_of: str

@@ -40,9 +40,7 @@ _OUTSIDE = (
 
 
 class FileFacts(NamedTuple):
-    """Facts about files: `of` the planner's, and `origins` as `nearest` gives them; `budget`: bytes per
-    origin.
-    """
+    """Facts about files: the planner's, and `origins` as `nearest` gives them; `budget`: bytes per origin."""
 
     files: Files
     budget: IntArray | None

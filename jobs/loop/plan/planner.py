@@ -42,8 +42,7 @@ def planner(
     work_at: Callable[[int], KnownWork] | None = None,
     version: str,
 ) -> ValuePlanner:
-    """A planner over the files `dids` (a file's dense id is its index there), by predictions at each
-    boundary.
+    """A planner over `dids` (a file's dense id is its index there), by predictions at each boundary.
 
     `predicted_every_s`: None: as the boundaries; `files`: facts, by default of the files table; `version`: of
     the models. Raises StaleInputError at a boundary without predictions.

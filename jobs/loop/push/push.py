@@ -111,9 +111,7 @@ def resume(
     evict_now: bool = False,
     failed: bool = False,
 ) -> PushSummary:
-    """Continue every plan that the journal has; `failed`: what failed, too. Raises LimitError but with
-    `force`.
-    """
+    """Continue every plan that the journal has; `failed`: what failed, too. Raises LimitError."""
     with _work(settings, cache, evict_now=evict_now, force=force) as work:
         if failed:
             work.journal.plans.retry(work.cache, now_s=work.now_s())

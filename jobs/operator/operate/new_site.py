@@ -83,9 +83,7 @@ def _is_server(cache: str) -> bool:
 
 
 def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
-    """Write the settings to file `out`, and a cache's folder; `force`: replace it. Raises InputError,
-    ConfigError.
-    """
+    """Write the settings to `out`, and a cache's folder; `force`: replace. Raises InputError, ConfigError."""
     out = Path(_absolute(str(out)))
     if out.exists() and not force:
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")

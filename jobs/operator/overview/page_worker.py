@@ -33,9 +33,7 @@ class PageWorker:
         self._running: tuple[SpawnProcess, Connection] | None = None
 
     def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
-        """The page that answers `request`, for one caller at a time. Raises ServiceError if none comes in
-        time.
-        """
+        """The page that answers `request`, for one caller at a time. Raises ServiceError if it is late."""
         try:
             if (running := self._running) is not None:
                 questions = running[1]

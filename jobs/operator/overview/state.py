@@ -40,9 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An hour or a day from `from_s` on: bytes read, from disk, and fetched (read or not); unknown reads
-    apart.
-    """
+    """An hour or a day from `from_s` on: bytes read, from disk, and fetched; reads of unknown bytes apart."""
 
     from_s: int
     read_bytes: int
@@ -259,9 +257,7 @@ class Sources:
         self._logged: dict[str, str] = {}
 
     def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
-        """The result of `read`, or Unknown with the reason; an unexpected error is logged once, with
-        traceback.
-        """
+        """The result of `read`, or Unknown with the reason; an unexpected error is logged once."""
         try:
             result = read()
         except CachecastError as error:

@@ -45,9 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """Counts of a refresh; `no_inventory`: caches without one in the last day; `misplaced`: items of other
-    owners.
-    """
+    """Counts of a refresh; `no_inventory`: caches without one for a day; `misplaced`: items of others."""
 
     as_of: str
     refresh: int

@@ -111,9 +111,7 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobSelection:
-    """Jobs that started, or without a start were reported, on `since` … `until`; of `site`, `activity`,
-    `source`.
-    """
+    """Jobs that started, or were reported without a start, `since` … `until`; of site, activity, source."""
 
     since: str
     until: str

@@ -33,9 +33,7 @@ _IDEAL = ("clairvoyant", BOUND)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """LRU at one capacity; `doubling_adds_…`: by twice of it, at few points; `replayed`: below the largest
-    file.
-    """
+    """LRU at one capacity; `doubling_adds_…`: at few points; `replayed`: smaller than the largest file."""
 
     capacity_bytes: int
     capacity_fraction: float

@@ -52,9 +52,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replicas:
-    """A site's replicas, a row per file: `kind` of `Kind`, `dataset` a code; `of_item`: row per file of the
-    trace.
-    """
+    """A site's replicas, a row per file: `kind` of `Kind`, `dataset` a code; `of_item`: rows of a trace's."""
 
     size_bytes: IntArray
     kind: IntArray

@@ -57,9 +57,7 @@ def run(
     pull_too: bool,
     on_progress: Advance,
 ) -> WorkloadSummary:
-    """Generate `scenario`; `conf`: may have its own in `workloads/`; `pull_too`: raw files, pulled. Raises as
-    below.
-    """
+    """Generate `scenario`; `conf`: may have its own in `workloads/`; `pull_too`: raw. Raises as `write`."""
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     place = str(own) if own is not None and own.is_file() else scenario
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
@@ -79,8 +77,7 @@ def write(
     raw: bool = False,
     on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
-    """Write `accesses.parquet`, `files.parquet` (`raw`: traces and files as JSON lines), equal for equal
-    arguments.
+    """Write `accesses.parquet` and `files.parquet`, or JSON lines (`raw`), equal for equal arguments.
 
     Raises ConfigError, InputError.
     """

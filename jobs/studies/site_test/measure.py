@@ -57,9 +57,7 @@ class RoundTrip:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One measurement; `seconds`: first request to last answer; `cpu_share`: per wall time; `error`: the
-    first.
-    """
+    """One measurement; `seconds`: first request to last answer; `cpu_share`: of wall time; `error`: first."""
 
     kind: Kind
     number: int

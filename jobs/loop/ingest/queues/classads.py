@@ -56,9 +56,7 @@ def is_classads(text: str) -> bool:
 
 
 def ads(text: str, source: str) -> Iterator[object]:
-    """The ads of `text` as objects; one that cannot be read stays its text. Raises InputError without
-    library.
-    """
+    """The ads of `text` as objects; one that cannot be read stays text. Raises InputError without library."""
     classad = library()
     if classad is None:
         raise InputError(f"{source} holds ClassAds; {EXTRA}, or give the output of condor_q -json")

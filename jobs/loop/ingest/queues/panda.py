@@ -1,6 +1,4 @@
-"""PanDA's queue: tasks and jobs before they run, as the monitor (`/tasks/`, `/jobs/`) or panda-server has
-them.
-"""
+"""PanDA's queue: tasks and jobs before they run, as the monitor (`/tasks/`, `/jobs/`) or panda-server has."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping

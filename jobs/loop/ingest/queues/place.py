@@ -50,9 +50,7 @@ class Refused(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """`sites`: patterns by site of ours (none: all are); `site`: of entries without; `rses`: caches', our own
-    rules.
-    """
+    """`sites`: patterns by site of ours (none: all); `site`: of entries without; `rses`: our caches'."""
 
     as_of_s: int
     sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)

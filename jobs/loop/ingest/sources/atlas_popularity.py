@@ -1,6 +1,4 @@
-"""ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and kind of event; columns as below or
-named.
-"""
+"""ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and event; columns as below or named."""
 
 import functools
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""What sources of jobs share: refusals and columns of `job_records`, of steps that end with `FIELDS`,
-`malformed`.
-"""
+"""What sources of jobs share: refusals and columns of `job_records`, of steps that end with `FIELDS`."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,6 +1,4 @@
-"""Lines of CSV, or of JSON (in envelopes of MONIT and Elasticsearch or not), as columns of text and
-`malformed`.
-"""
+"""Lines of CSV, or of JSON (in envelopes of MONIT or Elasticsearch or not), as text columns, `malformed`."""
 
 import csv
 import dataclasses

@@ -17,9 +17,7 @@ _MOST_LEVELS = 100
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
-    """The complete files at `path`, in order, as `local.files_in` has them. Raises InputError if there is
-    none.
-    """
+    """The complete files at `path`, in order, as `local.files_in` has them. Raises InputError if none is."""
     return [
         InputFile(
             Path(entry.path), "", True, store.uri_of(entry.path), functools.partial(store.fetch, entry.path)

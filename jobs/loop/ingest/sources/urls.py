@@ -156,9 +156,7 @@ _OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"
 
 
 def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
-    """Steps that add what `name`, a plain path (Rucio's `hash` ones too) or a name in `scope`, tells of a
-    file.
-    """
+    """Steps that add what `name`, a plain path (Rucio's `hash` ones too) or a name in `scope`, tells."""
     scope_of, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
     scopes = (
@@ -217,9 +215,7 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
 
 
 def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, str]:
-    """`columns` of `named`, with the scope by the longest beginning of a path, where it is an experiment but
-    CMS.
-    """
+    """`columns` of `named`, with the scope by a path's longest beginning, where it is an experiment but CMS."""
     if not scopes or "scope" not in columns:
         return dict(columns)
     name, guessed = columns["name"], columns["scope"]

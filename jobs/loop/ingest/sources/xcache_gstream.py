@@ -32,9 +32,7 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`; `bytes_missed` is null where it follows from records before
-    (`fetched`).
-    """
+    """Accesses, one row a `file_close`; `bytes_missed` is null where earlier ones tell it (`fetched`)."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     return sql.Query(
         table=ACCESSES,

@@ -32,9 +32,7 @@ _SCHEMA = pa.schema(
 
 
 def query(site: Site, *, ended: bool = True) -> sql.Query:
-    """Accesses, one row an open, known once reported; a session stands for the user; `ended`: closes may
-    refuse.
-    """
+    """Accesses, one row an open, known once reported; a session is the user; `ended`: closes may refuse."""
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),
         ("lfn = ''", "'missing field: lfn'"),
@@ -52,8 +50,7 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the datagrams at `places` (JSON lines), one stream in order of names; see
-    `workspace.Decode`.
+    """Accesses of the datagrams at `places` (JSON lines), one stream in order of names; see `Decode`.
 
     An open without a close stays without end and bytes, until a later pull brings the close.
     """
