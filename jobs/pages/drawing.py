@@ -103,7 +103,7 @@ class Plot:
         return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
 
     def reading(self, capacities: Sequence[float]) -> dict[str, Any]:
-        """What a page's script reads: points (series, x, y, text, place of capacity) and axes, in SVG units."""
+        """What a page's script reads: points (series, x, y, text, capacity) and axes, in SVG units."""
         places = {capacity: k for k, capacity in enumerate(capacities)}
         points = [
             [k, *self._place(point.x, point.y), point.text, places.get(point.capacity)]  # type: ignore[arg-type]

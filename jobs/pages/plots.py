@@ -124,7 +124,7 @@ def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Poi
 
 
 def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
-    """Share of the gap to the bound that each policy closes at each capacity (bars: one), with 95 % interval."""
+    """Share of the gap to the bound that each policy closes at each capacity (bars: one), and its bounds."""
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     capacities = sorted({r[capacity] for r in judged})
     if len(capacities) == 1:

@@ -33,7 +33,7 @@ def overtaken_by(settings: Settings, *, as_of_s: int, now_s: int) -> str | None:
 
 
 def check_served(settings: Settings, *, as_of_s: int) -> None:
-    """Raise NotDueError unless a champion, or by `[mlflow] serve` a training, serves, taught by earlier data."""
+    """Raise NotDueError unless a champion, or by `[mlflow] serve` a training, serves, of earlier data."""
     tables, region, aliases = Tables.of(settings), settings.region.name, settings.mlflow.serve
     champion = promoted_models(tables, region=region).get(CHAMPION)
     known = trained_versions(tables, region=region)

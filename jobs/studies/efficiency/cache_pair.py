@@ -47,7 +47,7 @@ class Pair:
 def run(
     settings: Settings, *, steward: str, other: str, since_s: int, until_s: int, began_s: int, settled_s: int
 ) -> Pair:
-    """Compare two caches on days `since_s` … `until_s`, but `settled_s` after `began_s`. Raises InputError."""
+    """Compare caches on days `since_s` … `until_s`, but `settled_s` after `began_s`. Raises InputError."""
     tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")

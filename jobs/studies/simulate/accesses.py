@@ -22,7 +22,7 @@ class Accesses:
     only: Mapping[str, str] = EVERYTHING
 
     def load(self, settings: Settings, *, keep: Sequence[str] = ()) -> LoadedTrace:
-        """The accesses, with columns `keep`, and those that warm caches. Raises InputError, StaleInputError."""
+        """The accesses, with columns `keep`, and warming ones. Raises InputError, StaleInputError."""
         if self.trace is not None:
             return self.trace.load(keep=keep)
         first_s, last_s = self.days

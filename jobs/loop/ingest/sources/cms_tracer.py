@@ -1,4 +1,4 @@
-"""CMS's file-access tracer: JSON lines of XRootD's `ofs.notify`; `tid`: the session (`user.process:fd@host`)."""
+"""CMS's file-access tracer: JSON lines of XRootD's `ofs.notify`; `tid`: the session (`user.pid:fd@host`)."""
 
 from features.common.names import literal
 from features.schema import ACCESSES

@@ -79,7 +79,7 @@ def query(site: Site) -> sql.Query:
 
 
 def _runs() -> dict[str, str]:
-    """CPU and wall time of all runs and the last, and whether there were several; Remote… lacks evicted ones."""
+    """CPU and wall time of all runs and the last, and whether there were several; Remote… lacks some."""
     last = ", ".join(f"nullif({number(name)}, 0)" for name in _LAST_RUN)
     system = f"coalesce({number('CumulativeRemoteSysCpu')}, {number('RemoteSysCpu')}, 0)"
     restarted = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"

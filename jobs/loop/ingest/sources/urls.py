@@ -215,7 +215,7 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
 
 
 def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, str]:
-    """`columns` of `named`, with the scope by a path's longest beginning, where it is an experiment but CMS."""
+    """`columns` of `named`, with the scope by a path's longest beginning, where it is an experiment's."""
     if not scopes or "scope" not in columns:
         return dict(columns)
     name, guessed = columns["name"], columns["scope"]
