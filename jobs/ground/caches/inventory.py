@@ -307,16 +307,11 @@ def is_here(
         holds = {
             node: np.array(pc.is_in(dids, value_set=known[node].combine_chunks())) for node in sorted(known)
         }
-        owner = _with_holders(owner, holds)
+        nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
+        owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
+        owner = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
     mine: BoolArray = owner == cache.name
     return mine
-
-
-def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArray:
-    nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
-    owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
-    holder: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
-    return holder
 
 
 def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:

@@ -45,21 +45,17 @@ def alone_at(folder: Path, work: str) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
     try:
-        _lock(descriptor, folder, work)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
+                raise ConflictError(_at_work(work, holder, folder)) from None
+        except OSError as error:
+            raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path, work: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = _holder(descriptor)
-        if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
-            raise ConflictError(_at_work(work, holder, folder)) from None
-    except OSError as error:
-        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
 
 
 def _holder(descriptor: int) -> str:

@@ -25,7 +25,10 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
     if not len(unsized):
         return files
     sources = [_stated(beside, unsized)]
-    sources.append(_in_caches(tables, _without(unsized, [_sized(sources[0])])))
+    head = tables.head(CONTENTS)
+    newest = {key[2]: key for key in sorted(head.partitions, key=lambda key: key[1])}
+    rows = read_partitions(head, {key: head.partitions[key] for key in newest.values()}, _COLUMNS)
+    sources.append(_stated(rows, _without(unsized, [_sized(sources[0])])))
     ranked = [*reversed(sources), *([] if files is None else [files])]
     whole = ranked[0]
     for more in ranked[1:]:
@@ -81,11 +84,3 @@ def _most(rows: pa.Table, dids: pa.Array) -> IntArray:
     rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
     place = pc.index_in(rows["did"], value_set=dids).to_numpy()
     return most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))
-
-
-def _in_caches(tables: Tables, dids: pa.Array) -> pa.Table:
-    """The size of each of `dids` that the newest inventory of a cache shows."""
-    head = tables.head(CONTENTS)
-    newest = {key[2]: key for key in sorted(head.partitions, key=lambda key: key[1])}
-    rows = read_partitions(head, {key: head.partitions[key] for key in newest.values()}, _COLUMNS)
-    return _stated(rows, dids)

@@ -115,7 +115,14 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
         f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
     )
     origin = Daemon("origin", folder, origin_port, origin_config)
-    text = _cache_config(folder, cache_port, origin_port)
+    text = (
+        f"xrd.port {cache_port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
+        "all.export /xrdpfc_command\n"
+        f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
+        f"pss.origin 127.0.0.1:{origin_port}\n"
+        f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
+        f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
     # A number without a unit would be taken as a share of the disk.
     sizes = [f"{n_bytes // 1024}k" for n_bytes in options.get("files_limit") or ()]
     text += f"pfc.diskusage 0.97 0.98 {' '.join(['files', *sizes]) if sizes else ''} purgeinterval 60s\n"
@@ -127,14 +134,3 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
-
-
-def _cache_config(folder: Path, port: int, origin_port: int) -> str:
-    return (
-        f"xrd.port {port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
-        "all.export /xrdpfc_command\n"
-        f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
-        f"pss.origin 127.0.0.1:{origin_port}\n"
-        f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
-        f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
-    )

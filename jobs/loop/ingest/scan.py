@@ -61,7 +61,15 @@ def run(
     if namespace is None:
         raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
     tables, at_s = Tables.of(settings), int(time.time()) if as_of_s is None else as_of_s
-    _check(tables, namespace, MomentKey.at(at_s, cache))
+    # Before the walk, what would be raised after it.
+    checked_key(CONTENTS, MomentKey.at(at_s, cache))
+    tables.check_writable(CONTENTS, ACCESSES)
+    try:
+        os.scandir(namespace).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot read namespace {namespace}: {error.strerror}; give the folder of the cache's files"
+        ) from None
     return scan(
         tables,
         namespace=namespace,
@@ -73,18 +81,6 @@ def run(
         scopes=settings.names.scopes,
         prefix=settings.caches[cache].prefix if cache in settings.caches else None,
     )
-
-
-def _check(tables: Tables, namespace: Path, key: MomentKey) -> None:
-    """Raise before the walk what `scan` would raise after it: InputError, SchemaError, ServiceError."""
-    checked_key(CONTENTS, key)
-    tables.check_writable(CONTENTS, ACCESSES)
-    try:
-        os.scandir(namespace).close()
-    except OSError as error:
-        raise InputError(
-            f"cannot read namespace {namespace}: {error.strerror}; give the folder of the cache's files"
-        ) from None
 
 
 def scan(

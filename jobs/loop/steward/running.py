@@ -197,7 +197,9 @@ class KeptPins:
         """The names of those that stand at `now_s`; None: no pins were kept."""
         if self._pins is None:
             try:
-                self._pins = self._left(now_s)
+                if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
+                    raise OSError(errno.ESTALE, "they are not of the last day")
+                self._pins = _PINS.validate_json(files.read_own(self._file, _MOST_PINS_BYTES), strict=True)
             except FileNotFoundError:
                 return None
             except (OSError, ValueError) as error:
@@ -205,11 +207,6 @@ class KeptPins:
                 _log.warning("the pins kept in %s do not count: %s", self._file.name, why)
                 return None
         return [name for name, until_s in self._pins.items() if until_s > now_s]
-
-    def _left(self, now_s: float) -> dict[str, int]:
-        if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
-            raise OSError(errno.ESTALE, "they are not of the last day")
-        return _PINS.validate_json(files.read_own(self._file, _MOST_PINS_BYTES), strict=True)
 
 
 PINS_STAND_S: Final = 86_400.0

@@ -288,7 +288,11 @@ def placement(serve: ServeSettings) -> Check:
     host = _ANY_ADDRESS.get(serve.host, serve.host)
     scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
     at = f"{scheme}://{name}:{serve.port}"
-    reply = health(f"{at}/health", tls=_tls(host))
+    context = ssl.create_default_context()
+    if is_loopback(host):
+        # The certificate names this machine as others know it.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reply = health(f"{at}/health", tls=context)
     if isinstance(reply, dict) and "servers_alive" in reply:
         if reply.get("status") == "ok":
             return Check(
@@ -299,14 +303,6 @@ def placement(serve: ServeSettings) -> Check:
     if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
     return Check("placement", at, "off", f"{why}; no [serve] token is set either")
-
-
-def _tls(host: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if is_loopback(host):
-        # The certificate names this machine as others know it.
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def collectors(caches: Iterable[CacheSettings]) -> Iterator[Check]:
@@ -340,15 +336,6 @@ def airflow(url: str, *, n_caches: int = 0, env: Mapping[str, str] = os.environ)
         return Check("airflow", url, "bad", reply)
     if sick := sick_parts(reply, _AIRFLOW_PARTS):
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
-    most = _parallelism(env)
-    if most is not None and 0 < most < n_caches:
-        few = f"healthy; [core] parallelism = {most} is less than the {n_caches} caches, of which those that "
-        return Check("airflow", url, "bad", f"{few}hang may then hold up others: raise it")
-    return Check("airflow", url, "ok", "healthy")
-
-
-def _parallelism(env: Mapping[str, str]) -> int | None:
-    """How many tasks Airflow runs at once by its settings here; None: they are elsewhere, or say nothing."""
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     file = (
         env.get("AIRFLOW_CONFIG") or Path(env.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "airflow.cfg"
@@ -356,7 +343,11 @@ def _parallelism(env: Mapping[str, str]) -> int | None:
     with contextlib.suppress(OSError, ValueError, configparser.Error):
         settings.read(file)
     text = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback=None) or ""
-    return int(text) if text.isdecimal() else None
+    most = int(text) if text.isdecimal() else None
+    if most is not None and 0 < most < n_caches:
+        few = f"healthy; [core] parallelism = {most} is less than the {n_caches} caches, of which those that "
+        return Check("airflow", url, "bad", f"{few}hang may then hold up others: raise it")
+    return Check("airflow", url, "ok", "healthy")
 
 
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:

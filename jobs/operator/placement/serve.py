@@ -50,7 +50,15 @@ def run(
     """Answer on `host`:`port` (or [serve]'s) until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
     listen = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     serve, rate = settings.serve.model_copy(update=listen), settings.benefit.job_read_rate
-    _allow_descriptors(serve.connections)
+    needed = serve.connections + _BACKLOG + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "serve.connections",
+            f"{serve.connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     built = server(serve, settings.caches.values(), operator, job_read_rate_bytes_s=rate, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
         address, bound = listener.getsockname()[:2]
@@ -139,19 +147,6 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
             raise ConfigError("serve.client_ca", f"cannot use it: {reason}; give a PEM file") from None
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
-
-
-def _allow_descriptors(n_connections: int) -> None:
-    """Raise the limit of open files for the connections, also for those accepted before they are counted."""
-    needed = n_connections + _BACKLOG + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigError(
-            "serve.connections",
-            f"{n_connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
-        )
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _listening(host: str, port: int) -> socket.socket:

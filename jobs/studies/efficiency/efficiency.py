@@ -83,30 +83,29 @@ class EfficiencyAnswer:
 def run(settings: Settings, selection: JobSelection, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
     with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
-        answer = _answer(database)
+        ((n_jobs, n_nowhere, n_untimed, n_shared, n_crowded),) = database.sql(
+            f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
+            "count(*) FILTER (cpu_s + wall_s + cores IS NULL), "
+            "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), "
+            "(SELECT count(*) FROM crowd) FROM jobs"
+        ).fetchall()
+        answer = EfficiencyAnswer(
+            jobs=n_jobs,
+            sources=dict(
+                database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()
+            ),
+            found_share=1 - n_nowhere / n_jobs,
+            untimed_jobs=n_untimed,
+            shared_reads=n_shared,
+            crowded_hours=n_crowded,
+            by_place=tuple(groups(database)),
+            by_kind=tuple(groups(database, "kind")),
+            by_region=tuple(groups(database, "region")),
+        )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
-
-
-def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
-    ((n_jobs, n_nowhere, n_untimed, n_shared, n_crowded),) = database.sql(
-        f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
-        "count(*) FILTER (cpu_s + wall_s + cores IS NULL), "
-        "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), (SELECT count(*) FROM crowd) FROM jobs"
-    ).fetchall()
-    return EfficiencyAnswer(
-        jobs=n_jobs,
-        sources=dict(database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()),
-        found_share=1 - n_nowhere / n_jobs,
-        untimed_jobs=n_untimed,
-        shared_reads=n_shared,
-        crowded_hours=n_crowded,
-        by_place=tuple(groups(database)),
-        by_kind=tuple(groups(database, "kind")),
-        by_region=tuple(groups(database, "region")),
-    )
 
 
 def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:

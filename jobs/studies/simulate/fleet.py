@@ -197,7 +197,19 @@ def load_levels(path: Path) -> list[Level] | None:
 def replay_levels(loaded: LoadedTrace, levels: Sequence[Level], *, count_from_s: int | None) -> ReplayAnswer:
     """A row per level, then one for the origins and one for all reads. Raises ConfigError, InputError."""
     rows = simulate_levels(loaded.trace, levels, readers=_readers(loaded), count_from_s=count_from_s)
-    answers = [*map(_level_row, rows), _total(rows)]
+    cached, top = rows[:-1], rows[-2]
+    sizes = [row.level.n_caches * row.level.capacity_bytes for row in cached if row.level is not None]
+    whole = Served(
+        requests=rows[0].requests,
+        hits=sum(row.hits for row in cached),
+        under_way=sum(row.under_way for row in cached),
+        asked_bytes=rows[0].asked_bytes,
+        hit_bytes=sum(row.hit_bytes for row in cached),
+        wait_s=np.concatenate([row.wait_s for row in rows]),
+        in_bytes=top.in_bytes,
+        peak_hour_share=top.peak_hour_share,
+    )
+    answers = [*map(_level_row, rows), _level_row(whole) | {"cache": TOTAL, "capacity_bytes": sum(sizes)}]
     return ReplayAnswer(answers, loaded.notes, _verdict(answers))
 
 
@@ -218,23 +230,6 @@ def _level_row(served: Served) -> dict[str, Any]:
         "peak_hour_share": served.peak_hour_share,
         **_waits(served.wait_s),
     }
-
-
-def _total(rows: Sequence[Served]) -> dict[str, Any]:
-    """All reads; its `in_bytes` are those over the WAN, into the last level."""
-    cached, top = rows[:-1], rows[-2]
-    sizes = [row.level.n_caches * row.level.capacity_bytes for row in cached if row.level is not None]
-    whole = Served(
-        requests=rows[0].requests,
-        hits=sum(row.hits for row in cached),
-        under_way=sum(row.under_way for row in cached),
-        asked_bytes=rows[0].asked_bytes,
-        hit_bytes=sum(row.hit_bytes for row in cached),
-        wait_s=np.concatenate([row.wait_s for row in rows]),
-        in_bytes=top.in_bytes,
-        peak_hour_share=top.peak_hour_share,
-    )
-    return _level_row(whole) | {"cache": TOTAL, "capacity_bytes": sum(sizes)}
 
 
 def _waits(wait_s: FloatArray) -> dict[str, Any]:

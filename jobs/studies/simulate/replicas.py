@@ -119,7 +119,12 @@ def of_tables(
     kind[at.elsewhere & is_ruled] = int(Kind.RULED)
     stored = files.filter(pa.array(at.here))
     dataset = pc.coalesce(stored["dataset"], stored["did"]).combine_chunks().dictionary_encode()
-    of_item = _rows(loaded, stored)
+    names = loaded.trace.names
+    if names is None:
+        raise InputError("the trace has no names of files to find replicas by; leave out --rse")
+    by_did, by_name = (pc.index_in(names, value_set=stored[key].combine_chunks()) for key in ("did", "name"))
+    rows: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
+    of_item = rows
     return Replicas(
         size_bytes=stored["size_bytes"].to_numpy(),
         kind=kind[at.here],
@@ -156,15 +161,6 @@ class _Places:
         """Some RSEs that there are, for an error."""
         names = sorted(name for name in self._names.unique().to_pylist() if name)
         return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
-
-
-def _rows(loaded: LoadedTrace, stored: pa.Table) -> IntArray:
-    names = loaded.trace.names
-    if names is None:
-        raise InputError("the trace has no names of files to find replicas by; leave out --rse")
-    by_did, by_name = (pc.index_in(names, value_set=stored[key].combine_chunks()) for key in ("did", "name"))
-    rows: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
-    return rows
 
 
 def _notes(

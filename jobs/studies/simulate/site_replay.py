@@ -48,7 +48,10 @@ def run(
     trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
-        version = _version(tables, region, first_s)
+        label = as_of_label(first_s)
+        version = model_of(
+            tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)
+        ).version
         plan_by = planner(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
@@ -85,11 +88,6 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
             "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
             "--policy lru,clairvoyant"
         )
-
-
-def _version(tables: Tables, region: str, as_of_s: int) -> str:
-    label = as_of_label(as_of_s)
-    return model_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)).version
 
 
 def _write(

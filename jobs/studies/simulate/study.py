@@ -158,7 +158,12 @@ def answers(results: Study) -> Iterator[str]:
         f"bytes of all files read.{_overrun(results)}"
     )
     yield _verdicts(results)
-    yield _doubling(results)
+    capacity = results.config.cache.capacity_bytes
+    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
+    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
+    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
+    yield f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."
     yield _saved(results)
 
 
@@ -203,12 +208,3 @@ def _verdicts(results: Study) -> str:
         f"{percent(results.by_verdict.hit_ratio, 1)} of the accesses instead of "
         f"{percent(results.use.hit_ratio, 1)}."
     )
-
-
-def _doubling(results: Study) -> str:
-    capacity = results.config.cache.capacity_bytes
-    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
-    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
-    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
-    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
-    return f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."

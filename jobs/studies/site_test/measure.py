@@ -165,7 +165,10 @@ class Measuring:
 
     def _run(self, kind: Kind, number: int, files: Sequence[Span]) -> Run:
         """Measure once. Raises PushRejected if the bytes differ from those read before."""
-        timeout_s = self._timeout_s(kind, files)
+        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
+        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
+        n_bytes = kind.share * sum(span.n_bytes for span in files)
+        timeout_s = min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
         try:
             if kind.place == COLD:
                 self._make_cold(files)
@@ -182,12 +185,6 @@ class Measuring:
             run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
         self._count(run, files)
         return run
-
-    def _timeout_s(self, kind: Kind, files: Sequence[Span]) -> float:
-        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
-        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
-        n_bytes = kind.share * sum(span.n_bytes for span in files)
-        return min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
 
     def _make_cold(self, files: Sequence[Span]) -> None:
         names = [span.name for span in files]

@@ -33,7 +33,10 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         if fields is None or fault:
             yield Refused(fault, record)
             continue
-        datasets = _datasets(fields)
+        steps = [folded(fields.get(f"{kind}{n}")) for kind in ("task", "step") for n in range(1, _MOST_STEPS)]
+        parts = [fields, *(step for step in steps if step is not None)]
+        named = [name for part in parts for field in _INPUTS for name in texts(part.get(field))]
+        datasets = list(dict.fromkeys(named))
         if not datasets:
             yield Refused("names no dataset or file", record)
         banned, listed = (texts(fields.get(name)) for name in ("siteblacklist", "sitewhitelist"))
@@ -52,14 +55,6 @@ def _fault(fields: Mapping[str, object]) -> str:
     if status in _EARLY:
         return "not waiting: not assigned to sites yet"
     return "" if status in _ASSIGNED else "not waiting: it has ended"
-
-
-def _datasets(fields: Mapping[str, object]) -> list[str]:
-    """The datasets that the workflow, or a task or step of a chain, reads."""
-    steps = [folded(fields.get(f"{kind}{n}")) for kind in ("task", "step") for n in range(1, _MOST_STEPS)]
-    parts = [fields, *(step for step in steps if step is not None)]
-    named = [name for part in parts for field in _INPUTS for name in texts(part.get(field))]
-    return list(dict.fromkeys(named))
 
 
 def _entry(fields: Mapping[str, object], dataset: str, place: Place) -> dict[str, object]:

@@ -43,24 +43,20 @@ def query(site: Site, *, site_column: str) -> sql.Query:
         where=sql.LINES,
         steps=[*record_fields.columns(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
         columns=_columns(site) | {"site": site_column},
-        reason=_reason(site.caches),
+        reason=sql.first_reason(
+            ("malformed", "malformed JSON"),
+            ("lower(is_transfer) IN ('true', '1')", "not a read: transfer"),
+            ("contains(lower(app_info), 'cachecast')", sql.OURS),
+            (is_one_of("client", site.caches), "client is a cache"),
+            *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
+            (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
+            *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+            ("known_us IS NULL", "missing field: end_time"),
+            *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
+            *((f"n_{n} < 0", "negative size") for n in _SIZES),
+            (_IS_WRITE, "not a read: write"),
+        ),
         sample=sql.without_users("value"),
-    )
-
-
-def _reason(caches: Sequence[str]) -> str:
-    return sql.first_reason(
-        ("malformed", "malformed JSON"),
-        ("lower(is_transfer) IN ('true', '1')", "not a read: transfer"),
-        ("contains(lower(app_info), 'cachecast')", sql.OURS),
-        (is_one_of("client", caches), "client is a cache"),
-        *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
-        (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
-        *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
-        ("known_us IS NULL", "missing field: end_time"),
-        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
-        *((f"n_{n} < 0", "negative size") for n in _SIZES),
-        (_IS_WRITE, "not a read: write"),
     )
 
 

@@ -21,28 +21,24 @@ def query(site: Site) -> sql.Query:
         "writes": "coalesce(try_cast(is_write AS BOOLEAN), try_cast(is_write AS DOUBLE) <> 0, false) "
         "OR event IN ('openw', 'closew', 'create', 'fwrite')",
     }
+    ours = literal(expression(site.storages))
+    elsewhere = f"NOT regexp_full_match(storage, {ours})" if site.storages else "false"
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
         steps=[*record_fields.columns(_NAMES), parsed, *sql.with_parts("lfn")],
         columns=_columns(site),
-        reason=_reason(site),
+        reason=sql.first_reason(
+            ("malformed", "malformed JSON"),
+            *((f'"{name}" IS NULL', f"missing field: {name}") for name in _NAMES if name != "is_write"),
+            ("writes", "not a read: write"),
+            ("event NOT IN ('openr', 'open')", "not a read: another event"),
+            (elsewhere, "not a read: another storage"),
+            (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
+            ("at_us IS NULL", "unparsable time: ts_access"),
+            (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
+        ),
         sample=sql.without_users("value"),
-    )
-
-
-def _reason(site: Site) -> str:
-    ours = literal(expression(site.storages))
-    elsewhere = f"NOT regexp_full_match(storage, {ours})" if site.storages else "false"
-    return sql.first_reason(
-        ("malformed", "malformed JSON"),
-        *((f'"{name}" IS NULL', f"missing field: {name}") for name in _NAMES if name != "is_write"),
-        ("writes", "not a read: write"),
-        ("event NOT IN ('openr', 'open')", "not a read: another event"),
-        (elsewhere, "not a read: another storage"),
-        (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
-        ("at_us IS NULL", "unparsable time: ts_access"),
-        (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
     )
 
 

@@ -52,7 +52,10 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
 
     `others`: days that `merged` lacks, whose rows are added if one changes.
     """
-    touched = _touched(space)
+    new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
+    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
+    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]
+    touched = list(days.to_pylist())
     if not touched:
         return set()
     near = [day for day in others if _is_near(dt.date.fromisoformat(day), touched, LOOK_BACK_DAYS)]
@@ -76,14 +79,6 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
     space.add(("old", rows_of(day, None)) for day in near if day in changed)
     _replace(space)
     return changed
-
-
-def _touched(space: Workspace) -> list[dt.date]:
-    """The days of the new records; the table `settling` has their files."""
-    new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
-    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
-    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]
-    return list(days.to_pylist())
 
 
 def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:

@@ -54,7 +54,15 @@ class _Catalogue:
                 origins: dict[Did, list[str]] = {rucio.did_of(file): [] for file in kinds["FILE"]}
                 self._add_replicas(origins, "")
                 yield [_row(f, None, f["created_at"], origins[rucio.did_of(f)]) for f in kinds["FILE"]]
-                dids = self._inside([rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
+                inside = []
+                for container in [rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"]:
+                    children = self._session.ask(
+                        f"content of {container.scope}:{container.name}",
+                        lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
+                        form=rucio.DID,
+                    )
+                    inside += [rucio.did_of(child) for child in children]
+                dids = self._new(inside)
             yield refused
 
     def _named(self, texts: Sequence[str]) -> tuple[list[Did], list[Row]]:
@@ -82,17 +90,6 @@ class _Catalogue:
         if not all(isinstance(name, str) for name in names):
             raise self._session.strange(f"datasets {scope}:{pattern}", "a name is no text")
         return [Did(scope, name) for name in names]
-
-    def _inside(self, containers: Iterable[Did]) -> list[Did]:
-        inside = []
-        for container in containers:
-            children = self._session.ask(
-                f"content of {container.scope}:{container.name}",
-                lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
-                form=rucio.DID,
-            )
-            inside += [rucio.did_of(child) for child in children]
-        return self._new(inside)
 
     def _new(self, dids: Iterable[Did]) -> list[Did]:
         new = [did for did in dict.fromkeys(dids) if did not in self._seen]

@@ -38,22 +38,6 @@ def query(site: Site) -> sql.Query:
         "end_us": _first("transferEnd", "timeEnd"),
         "known_us": _first("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
     }
-    return sql.Query(
-        table=ACCESSES,
-        where=sql.LINES,
-        steps=[
-            *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
-            moments,
-            *urls.with_hosts("url"),
-            *sql.with_parts("filename", "scope"),
-        ],
-        columns=_columns(site.salt),
-        reason=_reason(),
-        sample=sql.without_users("value"),
-    )
-
-
-def _reason() -> str:
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     incomplete = sql.first_reason(
         *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename")),
@@ -71,7 +55,19 @@ def _reason() -> str:
         ("'cachecast' IN (appid, usr, account)", literal(sql.OURS)),
         (f"NOT {sql.is_one('clientState', _DONE)}", not_done),
     )
-    return f"coalesce({no_read}, {incomplete})"
+    return sql.Query(
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[
+            *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
+            moments,
+            *urls.with_hosts("url"),
+            *sql.with_parts("filename", "scope"),
+        ],
+        columns=_columns(site.salt),
+        reason=f"coalesce({no_read}, {incomplete})",
+        sample=sql.without_users("value"),
+    )
 
 
 def _columns(salt: str) -> dict[str, str]:

@@ -34,11 +34,18 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 def query() -> sql.Query:
     """Accesses, one row a `file_close`; `bytes_missed` is null where earlier ones tell it (`fetched`)."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
+    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
     return sql.Query(
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(),
-        reason=_reason(),
+        reason=sql.first_reason(
+            ("malformed", "malformed record"),
+            ("is_ours", sql.OURS),
+            ("lfn = ''", "missing field: lfn"),
+            *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in times),
+            *((f"{name} > {sql.MOST_BYTES}", f"impossible size: {name}") for name in sizes),
+        ),
         sample="concat_ws(' ', lfn, attach_t, detach_t)",
     )
 
@@ -102,17 +109,6 @@ def _file_rows(
         space.refuse(source, error)
     reader.close()
     yield from [{"malformed": True, "input": source}] * reader.n_malformed
-
-
-def _reason() -> str:
-    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
-    return sql.first_reason(
-        ("malformed", "malformed record"),
-        ("is_ours", sql.OURS),
-        ("lfn = ''", "missing field: lfn"),
-        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in times),
-        *((f"{name} > {sql.MOST_BYTES}", f"impossible size: {name}") for name in sizes),
-    )
 
 
 def _columns() -> dict[str, str]:
