@@ -35,7 +35,6 @@ from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import Redirector
-from replay.ranges import OwnerArray
 
 _N_EXPECTED = 50
 N_DRAWN = 60
