@@ -42,7 +42,7 @@ def plan(
     cache: Cache,
     as_of: AsOf = None,
     explain: Annotated[
-        str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
+        str | None, "say why this file (a did or a path) is planned or not; write nothing"
     ] = None,
     with_files: Annotated[
         bool, typer.Option("--list", help="also list the files, with bytes and reason")
@@ -96,15 +96,11 @@ def run(
     settings: Settings,
     cache: Cache,
     as_of: AsOf = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="list what would be pushed, and touch nothing")
-    ] = False,
+    dry_run: Annotated[bool, "list what would be pushed, and touch nothing"] = False,
     action: _Action = "",
     dataset: _Dataset = "",
     reason: _Reason = "",
-    unproven: Annotated[
-        bool, typer.Option("--unproven", help="carry out also what models chose that no promotion covers")
-    ] = False,
+    unproven: Annotated[bool, "carry out also what models chose that no promotion covers"] = False,
     evict_now: _EvictNow = False,
     if_current: IfCurrent = False,
     force: Force = False,
@@ -155,9 +151,7 @@ def run(
 def resume(
     settings: Settings,
     cache: Cache,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="try again what failed, once its cause is mended")
-    ] = False,
+    failed: Annotated[bool, "try again what failed, once its cause is mended"] = False,
     evict_now: _EvictNow = False,
     force: Force = False,
 ) -> None:
@@ -187,7 +181,7 @@ def cancel(
     settings: Settings,
     cache: Cache,
     as_of: _OfPlan = None,
-    unpin: Annotated[bool, typer.Option("--unpin", help="give up the pins too, at once")] = False,
+    unpin: Annotated[bool, "give up the pins too, at once"] = False,
 ) -> None:
     """Cancel the unfinished items; they are never tried again."""
     from jobs.loop.push import push as job
@@ -249,9 +243,7 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
 def due(
     settings: Settings,
     as_of: AsOf = None,
-    past: Annotated[
-        bool, typer.Option("--past", help="also due if a later decision time has overtaken it")
-    ] = False,
+    past: Annotated[bool, "also due if a later decision time has overtaken it"] = False,
 ) -> None:
     """Say whether a decision time is to be predicted, planned and pushed.
 
@@ -269,10 +261,8 @@ def due(
 def outcomes(
     settings: Settings,
     cache: Cache,
-    as_of: Annotated[str | None, typer.Option(help="account the plan of this decision time")] = None,
-    day: Annotated[
-        str | None, typer.Option(help="account the plans of a UTC day, and judge the day against LRU")
-    ] = None,
+    as_of: Annotated[str | None, "account the plan of this decision time"] = None,
+    day: Annotated[str | None, "account the plans of a UTC day, and judge the day against LRU"] = None,
     since: Annotated[str | None, typer.Option("--from", help="first UTC day that is shown")] = None,
     until: Annotated[str | None, typer.Option("--to", help="last UTC day that is shown")] = None,
     out: OutPage = None,
