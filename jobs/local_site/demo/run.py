@@ -78,7 +78,13 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, account what today's jobs then read; return the answer of each step."""
     with demo.step("plan") as advance:
         advance(0, 4, "files at the origin")
-        cache.add_files(_sizes(demo, reads))
+        region = demo.settings.region.name
+        predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
+        files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
+        is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
+        is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
+        rows = files.filter(pc.or_(is_read, is_predicted))
+        cache.add_files(dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True)))
         advance(1, 4, "yesterday's jobs read")
         read_all(cache, reads.before)
         advance(2, 4, "the cache purges")
@@ -144,22 +150,17 @@ def _check_purge(demo: Demo) -> dict[str, int]:
     return counts | {"evicted_files": sum(action == Action.EVICT for action, _ in done)}
 
 
-def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
-    region = demo.settings.region.name
-    predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
-    files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
-    is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
-    is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
-    rows = files.filter(pc.or_(is_read, is_predicted))
-    return dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True))
-
-
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
     """Run the loop in folder `out`, for today (UTC) from the 30 days before; `conf` overrides settings."""
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)
-    _features(demo)
+    begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
+    # At every hour at which plans are made: a model that knows only some hours expects their reads at all.
+    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
+    with demo.step("features"):
+        done = features.run(demo.settings, as_ofs=as_ofs)
+    demo.show_result(f"{done.rows:,} rows at {done.as_ofs} decision times, in one pass")
     models = _train(demo)
     replays = _replay(demo)
     with running(demo.site) as cache:
@@ -207,15 +208,6 @@ def _records(demo: Demo, seed: int) -> Reads:
     )
     yesterday = raw / "traces" / f"traces.{day_label(demo.as_of_s - DAY_S)}.jsonl"
     return Reads.around(yesterday, future, midnight_s=demo.as_of_s)
-
-
-def _features(demo: Demo) -> None:
-    begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
-    # At every hour at which plans are made: a model that knows only some hours expects their reads at all.
-    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
-    with demo.step("features"):
-        done = features.run(demo.settings, as_ofs=as_ofs)
-    demo.show_result(f"{done.rows:,} rows at {done.as_ofs} decision times, in one pass")
 
 
 def _train(demo: Demo) -> Any:

@@ -67,7 +67,14 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
     n_bytes = np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(brought["bytes"])])
     age_bytes = int(low * configured.capacity)
     begin_s, n_turns = beginning(time_s, n_bytes, age_bytes=age_bytes, day_s=day_s)
-    held, held_s = _latest_inventory(tables, cache, begin_s)
+    head, keys = tables.head(CONTENTS), list[Key]()
+    if begin_s is not None:
+        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
+        inventories = head.select(since=since, until=until, owner=cache)
+        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
+    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
+    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    held, held_s = (rows, parse_as_of(keys[0][1]) if keys else begin_s)
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None
     if held_s is not None:
@@ -134,18 +141,6 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
 
 
 _UTC = pa.timestamp("us", tz="UTC")
-
-
-def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
-    """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
-    head, keys = tables.head(CONTENTS), list[Key]()
-    if begin_s is not None:
-        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
-        inventories = head.select(since=since, until=until, owner=cache)
-        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
-    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
-    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
-    return rows, parse_as_of(keys[0][1]) if keys else begin_s
 
 
 def _record(

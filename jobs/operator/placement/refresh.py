@@ -74,7 +74,9 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     inventories = [rows_of(inventory, list(inventory.partitions)) for inventory in newest]
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
-    predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
+    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
+    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
+    predictions = rows.filter(pc.equal(rows["horizon_s"], settings.plan.horizon)).drop_columns("horizon_s")
     if not predictions.num_rows:
         _check_inventories(newest, as_of_s, settings)
     files = _files(tables, predictions, [*inventories, *plans])
@@ -111,12 +113,6 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
         serving = [cache.name for cache in caches if not cache.drain]
         n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
     return n
-
-
-def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
-    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
-    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
-    return rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
 
 
 def _check_inventories(newest: Sequence[commits.Snapshot], as_of_s: int, settings: Settings) -> None:

@@ -1,7 +1,6 @@
 """ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and event; columns as below or named."""
 
 import functools
-from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -41,13 +40,19 @@ def query(site: Site, header: Header) -> sql.Query:
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
     fields = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
+    texts = {
+        name: sql.word(sql.text(f"fields[{header.names.index(name) + 1}]"))
+        if name in header.names
+        else "CAST(NULL AS VARCHAR)"
+        for name in _COLUMNS
+    }
     return sql.Query(
         table=ACCESSES,
         where=header.where,
         prepare=functools.partial(_with_bucket, at),
         steps=[
             {"fields": "string_split(value, chr(9))"},
-            _fields(header.names),
+            {"malformed": f"len(fields) <> {len(header.names)}", **texts},
             parsed,
             {"n_reads": "coalesce(nullif(n_file_ops, 0), n_ops)"},
             *sql.with_parts('"name"', "scope"),
@@ -56,16 +61,6 @@ def query(site: Site, header: Header) -> sql.Query:
         reason=_reason(),
         sample=f"concat_ws(chr(9), {fields})",
     )
-
-
-def _fields(names: Sequence[str]) -> dict[str, str]:
-    texts = {
-        name: sql.word(sql.text(f"fields[{names.index(name) + 1}]"))
-        if name in names
-        else "CAST(NULL AS VARCHAR)"
-        for name in _COLUMNS
-    }
-    return {"malformed": f"len(fields) <> {len(names)}", **texts}
 
 
 def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -103,8 +103,19 @@ def columns(
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
     others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
+    envelopes = ["_source"] if ("data" in outer) else ["_source", "data"]
+    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
+    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
     steps: list[sql.Columns] = [
-        *_parsed(kinds, has_data="data" in outer),
+        *[
+            {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+            {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+            # What is not JSON must not come to the functions that parse it: they would raise.
+            {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
+            {"outer json": f"json_transform(whole, {structure})"},
+            {"enveloped": _in_envelopes(envelopes)},
+            {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
+        ],
         {_column(name, name in words): field for name, field in texts.items()}
         | {f"{name} text": _unquoted(_member(name)) for name in stated}
         | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
@@ -129,22 +140,6 @@ def _unparsable(times: Sequence[str], counts: Sequence[str]) -> list[sql.Columns
             for name, text in stated_texts.items()
         },
         {"unparsable": f"CASE WHEN coalesce({', '.join(unread.values())}) IS NOT NULL THEN {first} END"},
-    ]
-
-
-def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[sql.Columns]:
-    """Steps: of `value` the struct `json`, of fields `kinds`, and `record`; `has_data`: no envelope."""
-    envelopes = ["_source"] if has_data else ["_source", "data"]
-    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
-    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
-    return [
-        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
-        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
-        # What is not JSON must not come to the functions that parse it: they would raise.
-        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
-        {"outer json": f"json_transform(whole, {structure})"},
-        {"enveloped": _in_envelopes(envelopes)},
-        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
     ]
 
 
