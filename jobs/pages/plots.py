@@ -193,7 +193,6 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
 
 
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
-    """Byte hit ratio of each cache of a fleet, and of all together."""
     named = [
         (f"{row['cache']}, {percent(row['byte_hit_ratio'], 1)}", 100 * row["byte_hit_ratio"]) for row in rows
     ]

@@ -53,7 +53,6 @@ def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> No
 
 
 def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
-    """The runs of the cache's steward on `day`; empty if there was none."""
     rows = tables.head(STEWARD_DAYS).rows(since=day, until=day, owner=cache)
     return list(rows.sort_by("started_at").to_pylist())
 

@@ -16,8 +16,6 @@ from replay.study.benefit import Cluster, best_cached_fraction
 
 
 class FeatureSettings(Section):
-    """Grid, candidates and horizons of features and labels."""
-
     cycle: Seconds
     horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
     candidates: Seconds
@@ -104,8 +102,6 @@ class ClusterSettings(Section):
 
 
 class PlanSettings(Section):
-    """Value and limits of a plan."""
-
     objective: Objective
     horizon: Seconds
     cycle: Literal["auto"] | Seconds

@@ -66,7 +66,6 @@ class AirflowSettings(Section):
 
     @property
     def servers(self) -> dict[str, str]:
-        """The sources of `pull` that are servers, with the request."""
         return {source: request for source, request in self.pull.items() if source == SERVER}
 
 
@@ -169,7 +168,6 @@ class StewardSettings(Section):
     """Parent of one folder per cache; a cache's folder may belong to another account."""
 
     def figures(self, cache: str) -> Path:
-        """The file of the figures that a steward of `cache` reports."""
         return self.state / cache / f"{cache}.json"
 
     def copies(self, cache: str) -> Path:
@@ -187,8 +185,6 @@ class StudySettings(Section):
 
 
 class PointSettings(Section):
-    """One measured CPU efficiency."""
-
     rtt_ms: float = pydantic.Field(ge=0)
     cpu_efficiency: Share
     source: str = pydantic.Field(min_length=1)

@@ -18,7 +18,6 @@ SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))
 
 
 def is_source(name: str) -> bool:
-    """Whether there is a source of files of this name."""
     return name in OURS or bool(SOURCES.of_others(name))
 
 
@@ -40,8 +39,6 @@ IN_USE = "in-use"
 
 
 class NamesSettings(Section):
-    """What names of files do not tell."""
-
     scopes: dict[
         Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)+$")],
         Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],

@@ -111,8 +111,6 @@ class ReplaySettings(Section):
 
 
 class PushSettings(Section):
-    """Limits of a push, and where its journal lives."""
-
     parallel: int = pydantic.Field(gt=0, le=256)
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0)
@@ -159,8 +157,6 @@ class CollectSettings(Section):
 
 
 class CacheSettings(Section):
-    """One cache."""
-
     name: Name
     kind: Literal["xcache", "directory"]
     url: str
@@ -205,7 +201,6 @@ class CacheSettings(Section):
 
     @property
     def folders(self) -> list[Path]:
-        """The folders of this machine that it is read from."""
         here = [self.namespace, *self.spaces, self.gstream, self.origin]
         return [*([Path(self.url)] if self.kind == "directory" else []), *filter(None, here)]
 

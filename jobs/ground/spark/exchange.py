@@ -34,7 +34,6 @@ class PartFile:
 
     @property
     def chosen(self) -> dict[Key, Partition]:
-        """The partition with these files alone."""
         return {self.key: self.part}
 
     def rows(self, columns: Sequence[str] | None = None, coded: Collection[str] = ()) -> pa.Table:
@@ -43,7 +42,6 @@ class PartFile:
 
 
 def part_files(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[PartFile]:
-    """The files of `partitions` partitions, one by one."""
     alone = bare(snapshot)
     for key, part in sorted(partitions.items()):
         for name in part.files:
@@ -84,8 +82,6 @@ def unpacked(content: bytes) -> pa.Table:
 
 
 class Written(NamedTuple):
-    """A file of a table that a worker has written."""
-
     table: str
     file: StagedFile
 

@@ -104,7 +104,6 @@ def _package() -> Path:
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
-    """Every Spark setting of a session, by key."""
     # `os.umask` would change that of other threads.
     umask = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
     conf = {

@@ -41,7 +41,6 @@ class MomentKey(NamedTuple):
 
     @classmethod
     def at(cls, as_of_s: int, owner: str) -> MomentKey:
-        """The partition of `owner` at `as_of_s` seconds since 1970."""
         return cls(day_label(as_of_s), as_of_label(as_of_s), owner)
 
 

@@ -98,7 +98,6 @@ _MOST_SPANS = 4
 
 
 def no_table(name: str, root: str, *, others: Collection[str]) -> StaleInputError:
-    """The error that there is no table `name` at `root`, but `others`."""
     if not others:
         return StaleInputError(
             f"there is no table {name} at {root}, and no other table: run `cachecast pull` first, or name "
@@ -118,7 +117,6 @@ def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 
 
 
 def days_there(accesses: Snapshot) -> str:
-    """The days that have accesses, in words."""
     days = sorted({key[0] for key, part in accesses.partitions.items() if part.n_rows})
     if not days:
         return "there is none on any day"

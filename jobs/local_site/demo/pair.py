@@ -114,7 +114,6 @@ def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance)
 
 
 def marks(trace: Trace) -> Marks:
-    """Capacity and watermarks of each cache."""
     return Marks(int(CAPACITY_SHARE * trace.footprint_bytes), LOW, HIGH)
 
 
@@ -170,7 +169,6 @@ def all_reads(seed: int) -> Trace:
 
 
 def last_reads(period: Trace) -> Trace:
-    """The reads that the caches serve, and their files."""
     assert period.names is not None
     files, item = np.unique(period.item[-READS:], return_inverse=True)
     return Trace(

@@ -41,12 +41,10 @@ class PacedOrder:
         return getattr(self._order, name)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """Count a read, whenever it was."""
         self._order.read(file, reader, self._now_s, is_held=is_held)
         self._now_s += READ_EVERY_S
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:

@@ -95,7 +95,6 @@ class XCache:
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
     def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:
-        """Wait until it has reported `n_bytes` that jobs read, or for a while, or until `stopping`."""
         deadline = time.monotonic() + REPORT_TIMEOUT_S
         with contextlib.closing(CaptureReader(self.gstream)) as capture:
             while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):

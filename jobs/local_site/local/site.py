@@ -96,7 +96,6 @@ class LocalSite:
 
     @property
     def hdfs(self) -> Path:
-        """The folder of its HDFS; there is one if this is there."""
         return self.out / "hdfs"
 
     def secret(self, name: str) -> str:

@@ -65,8 +65,6 @@ def available() -> str | None:
 
 
 class CacheOptions(TypedDict, total=False):
-    """What the cache of a `Loopback` has beside the usual."""
-
     files_limit: tuple[int, int, int] | None
     """Base, nominal and maximal bytes of cached files, kept to the KiB; without it purges go by disk usage.
 

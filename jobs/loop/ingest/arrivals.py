@@ -52,7 +52,6 @@ class _Known:
         self._days: dict[str, pa.Table] = {}
 
     def between(self, source: str, since_s: int, until_s: int) -> pa.ChunkedArray:
-        """`known_at` of the reads of `source` known from `since_s` until before `until_s`."""
         days = {day_label(at) for at in (since_s - DAY_S, *range(since_s, until_s, DAY_S), until_s)}
         rows = pa.concat_tables([self._day(day) for day in sorted(days)])
         known = rows.filter(pc.equal(rows["source"], source))["known_at"]
@@ -85,7 +84,6 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
 def judged(
     tables: Tables, known: _Known, limits: ArrivalSettings, source: str, as_of_s: int, *, cycle_s: int
 ) -> Arrival:
-    """What `source` delivered by `as_of_s`, against `limits`."""
     until_s, span_s = as_of_s - limits.delay, max(cycle_s, _SHORTEST_S)
     n_rows = len(known.between(source, until_s - span_s, until_s))
     expected = _usual(known, limits.weeks, source, until_s, span_s)

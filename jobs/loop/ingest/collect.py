@@ -42,11 +42,9 @@ class Collecting:
     concerns: Callable[[str], bool]
 
     def say(self, text: str) -> None:
-        """Log a line with the time."""
         self.log(f"{as_of_label(int(self.now_s()))} {text}")
 
     def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
-        """Log the counts of a service, and an alarm unless it is empty."""
         self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
         self.figures(service, counts)
         if alarm:

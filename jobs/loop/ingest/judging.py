@@ -79,7 +79,6 @@ class _Claims:
         self.missed[item] = np.minimum(self.missed[item], inputs["missed"].to_numpy())
 
     def until(self, names: pa.Array) -> IntArray:
-        """Until when each of `names` is claimed; 0: it is not."""
         place = pc.index_in(names, value_set=self.names).fill_null(len(self.names)).to_numpy()
         until_s: IntArray = np.append(self.until_s, 0)[place]
         return until_s

@@ -126,7 +126,6 @@ def changes(space: Workspace) -> pa.Table:
 
 
 def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Table]]:
-    """The rows of `merged` by partition, in order of their keys."""
     table, schema = space.table, arrow_schema(space.table)
     for name in table.partition:
         schema = schema.append(pa.field(name, pa.string()))

@@ -176,7 +176,6 @@ def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
 
 
 def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
-    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
     days = (read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items())
     return [rows.filter(pc.equal(rows["source"], source)) for rows in days]

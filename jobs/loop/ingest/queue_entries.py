@@ -77,7 +77,6 @@ class Entry(pydantic.BaseModel):
 
     @property
     def inputs(self) -> list[tuple[str, bool]]:
-        """Names of its inputs, and whether each is a dataset."""
         files = [*self.files, *([] if self.file is None else [self.file])]
         return [*([] if self.dataset is None else [(self.dataset, True)]), *((name, False) for name in files)]
 

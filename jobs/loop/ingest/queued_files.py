@@ -38,7 +38,6 @@ class Queued:
         return KnownWork(item, *(self.files[name].to_numpy() for name in _NUMBERS))
 
     def announcers(self, dids: pa.Array) -> pa.Array:
-        """The queues that announced each of `dids`; null: none did."""
         place = pc.index_in(dids, value_set=self.files["did"].combine_chunks())
         return self.files["queues"].combine_chunks().take(place)
 
@@ -240,7 +239,6 @@ def _names(files: pa.Table) -> tuple[pa.Array, pa.Array]:
 
 
 def _datasets(files: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """The dataset of each file, with and without its scope."""
     coded = files["dataset"].combine_chunks().dictionary_encode()
     names = pc.replace_substring_regex(coded.dictionary, r"^[^:/]*:", "")
     bare = pc.if_else(pc.equal(names, coded.dictionary), None, names)

@@ -79,7 +79,6 @@ class Parse:
 
 
 def stored(source: PartFile, n_parts: int) -> Iterator[Piece]:
-    """The rows of a file of the table, by part."""
     return _sent(OLD, source.rows(), source.snapshot.table, n_parts)
 
 
@@ -104,7 +103,6 @@ class Merge:
 def _sent(
     kind: Kind, rows: pa.Table, table: Table, n_parts: int, is_sent: npt.ArrayLike = True
 ) -> Iterator[Piece]:
-    """Those of `rows` that are sent, to the parts of their keys."""
     seldom = {"did", "name", *table.key}
     repeats = [
         field.name for field in rows.schema if pa.types.is_string(field.type) and field.name not in seldom

@@ -101,7 +101,6 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
 
 
 def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> StewardShadow | None:
-    """What the cache's steward counted on the day; None if it had none."""
     runs = steward_days.of_day(tables, cache=cache, day=day_label(day_s))
     if not runs:
         return None

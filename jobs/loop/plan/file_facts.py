@@ -106,7 +106,6 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
-    """Codes (-1: null) and the values they stand for."""
     coded = column.combine_chunks().dictionary_encode()
     codes: IntArray = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, coded.dictionary.to_pylist()

@@ -40,7 +40,6 @@ PUSHED_AT_LEAST_S = DAY_S
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:
-    """The inventory `held`, taken at `taken_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
         "did": dids,

@@ -194,7 +194,6 @@ class KeptPins:
                 _log.warning("the pins are not kept for a start without the journal: %s", error)
 
     def standing(self, now_s: float) -> list[str] | None:
-        """The names of those that stand at `now_s`; None: no pins were kept."""
         if self._pins is None:
             try:
                 if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:

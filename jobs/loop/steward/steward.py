@@ -219,7 +219,6 @@ class Days:
         self._kept_s = began.at_s
 
     def note(self, figures: StewardFigures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
-        """Take the figures of now, and what was saved by day."""
         number = int(figures.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)
         day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())

@@ -138,7 +138,6 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
 
 
 def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
-    """An alarm per queue that is not believed, or grows."""
     for report in queues:
         if report.fault is not None:
             yield alarm("queue-doubted", report.queue, report.fault)
@@ -230,7 +229,6 @@ def pulls(settings: Settings, of: str | None = None) -> str:
 
 
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
-    """The alarms of one cache."""
     due = _due(settings, now_s)
     if (cache.plan_at or "") < due.as_of <= (cache.predictions_at or ""):
         yield alarm("plan-late", cache.cache, due.late("plan", cache.plan_at))
@@ -320,7 +318,6 @@ class _Due(NamedTuple):
     by: str
 
     def late(self, subject: str, newest: str | None) -> str:
-        """That the newest `subject` is older, in words."""
         state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
         return f"{state}; that of {self.as_of} was due by {self.by}"
 

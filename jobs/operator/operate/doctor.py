@@ -185,7 +185,6 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
 
 
 def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
-    """Whether the host and port of `url` accept a connection."""
     try:
         host, port = url.hostname or "localhost", url.port or default_port
     except ValueError:
@@ -198,7 +197,6 @@ def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_p
 
 
 def answers(part: str, configured: str, url: str) -> Check:
-    """Whether `url` answers with success."""
     reply = fetched(url)
     if isinstance(reply, str):
         return Check(part, configured, "bad", reply)
@@ -206,7 +204,6 @@ def answers(part: str, configured: str, url: str) -> Check:
 
 
 def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
-    """The JSON object at `url`, or why there is none."""
     reply = fetched(url, tls=tls)
     if isinstance(reply, str):
         return reply
@@ -218,7 +215,6 @@ def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | s
 
 
 def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
-    """What `url` answers, or why it does not."""
     if not url.startswith(("http://", "https://")):
         return "not an http(s) URL"
     try:

@@ -65,8 +65,6 @@ class Why:
 
 @dataclasses.dataclass(frozen=True)
 class PlanState:
-    """The page of one cache; `why` None: no file was asked for."""
-
     settings: CacheSettings
     asked: PageRequest
     listed: Listed | Unknown

@@ -150,7 +150,6 @@ class State:
 
     @property
     def unknown(self) -> dict[str, Unknown]:
-        """What is unknown, and so has no alarms here."""
         parts: dict[str, object] = {f"region {self.region_name}": self.region}
         parts |= {f"cache {cache.settings.name}": cache.found for cache in self.caches}
         return {name: part for name, part in parts.items() if isinstance(part, Unknown)}

@@ -146,7 +146,6 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
 ) -> list[CacheHolding]:
-    """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
     # One look-up for all caches, because its hash table is as large as `dids`.
     all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())

@@ -163,7 +163,6 @@ _OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 
 
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
-    """The section about the caches' records; None if there are none."""
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]

@@ -55,7 +55,6 @@ class FleetCache(Section):
 
     @property
     def names(self) -> list[str]:
-        """The caches' names; they are numbered if there are several."""
         return [self.name] if self.count == 1 else [f"{self.name}-{i + 1}" for i in range(self.count)]
 
     @property

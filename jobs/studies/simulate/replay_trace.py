@@ -51,7 +51,6 @@ class Caches:
 
     @property
     def asked(self) -> str:
-        """The column of the capacities as they were asked for."""
         return "capacity_bytes" if self.capacities else "capacity_fraction"
 
     @property
@@ -138,7 +137,6 @@ def own_policies(
     count_from_s: int | None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those that are not ours, and those that drive a steward."""
     return {**caches.own} | steward_policies(
         named_policies(caches),
         loaded,

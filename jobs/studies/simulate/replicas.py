@@ -158,7 +158,6 @@ class _Places:
         self.n_nowhere = int(len(lists) - (self.here | self.elsewhere | self.on_tape).sum())
 
     def known(self) -> str:
-        """Some RSEs that there are, for an error."""
         names = sorted(name for name in self._names.unique().to_pylist() if name)
         return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
 

@@ -83,8 +83,6 @@ class Dropped:
 
 @dataclasses.dataclass(frozen=True)
 class StorageAnswer:
-    """`datasets`: what goes for the first capacity."""
-
     verdict: str
     findings: tuple[str, ...]
     points: tuple[Replaced, ...]
@@ -234,7 +232,6 @@ class _Case:
 
 
 def verdict(point: Replaced, stored_bytes: int) -> str:
-    """What the cache replaces of all that is stored, in one sentence."""
     at, of = format_bytes(point.capacity_bytes), format_bytes(stored_bytes)
     if not point.dropped_bytes:
         return f"No: nothing of the {of} stored can go for a cache of {at}."

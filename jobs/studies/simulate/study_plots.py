@@ -118,7 +118,6 @@ def rank_plot(ranks: Ranks) -> Plot:
 
 
 def hits_by_days(ages: HitsByAge) -> Plot:
-    """Hits and their bytes by the age of the file, in whole days."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         edges = np.arange(ages.hits.size + 1)

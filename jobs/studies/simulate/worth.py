@@ -77,8 +77,6 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Assumption:
-    """What the figures rest on, and how to change it."""
-
     assumed: str
     change: str
 
@@ -212,8 +210,6 @@ def _case(
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What bytes that are not fetched are worth."""
-
     model: BenefitModel
     facts: SiteFacts
 
@@ -361,7 +357,6 @@ def _disk(n_bytes: float | None) -> str:
 
 
 def write(answer: Worth, out: Path, *, what: str) -> None:
-    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
     rows = [as_row(option) for option in answer.options]
     known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)

@@ -66,7 +66,6 @@ def latency(trip: RoundTrip) -> Latency:
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
-    """The rates of `kinds` that were tried, in their order."""
     return [
         _rate(kind, runs) for kind in kinds if (runs := [run for run in measured.runs if run.kind == kind])
     ]

@@ -172,7 +172,6 @@ class Fetched:
         self._ours |= new
 
     def lost(self, names: Collection[str]) -> list[str]:
-        """Those of `names` of which the cache holds nothing."""
         return sorted(set(names) - self._held(names))
 
     def remove(self, names: Collection[str]) -> list[str]:

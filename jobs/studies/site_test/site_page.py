@@ -32,7 +32,6 @@ _SPREAD = 0.4
 
 
 def write(answer: SiteTest, *, settings_to: Path | None, page_to: Path | None) -> None:
-    """Write the settings and the page to those of the files that are given."""
     for path, content in (
         (settings_to, f"{answer.settings}\n"),
         (page_to, site_page(answer) if page_to else ""),

@@ -32,8 +32,6 @@ _REFUSED = {
 
 
 class LocalStore:
-    """A folder of this machine; see `Store`."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

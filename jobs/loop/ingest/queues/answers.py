@@ -67,7 +67,6 @@ def _at_ours(record: object, place: Place) -> Iterable[object]:
 
 
 def kind_of(raw: Iterable[object]) -> str:
-    """The kind of an answer, by its first object that is of any."""
     kinds = (_kind(record) for record in itertools.islice(raw, _LOOKED_AT) if isinstance(record, Mapping))
     return next(filter(None, kinds), "entries")
 

@@ -44,7 +44,6 @@ _QUICK = frozenset(
 
 @cache
 def library() -> ModuleType | None:
-    """HTCondor's ClassAd library, if it is installed."""
     try:
         return import_module("classad2")
     except ImportError:

@@ -96,7 +96,6 @@ class Place:
         ]
 
     def concerns(self, rse: str) -> bool:
-        """Whether an RSE is at a site of ours."""
         return bool(self._ours(self.site_of(rse)))
 
     def site_of(self, rse: str) -> str:

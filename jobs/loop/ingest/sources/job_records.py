@@ -152,7 +152,6 @@ def cores(*fields: str) -> str:
 
 
 def named(name: str) -> str:
-    """`name`, or null if it stands for none."""
     return f"CASE WHEN NOT regexp_matches({name}, {literal(_NO_NAME)}) THEN {name} END"
 
 

@@ -248,7 +248,6 @@ def micros_of_text(moment: str) -> str:
 
 
 def timestamp(us: str) -> str:
-    """Timestamp of µs since 1970."""
     return f"make_timestamp({us})"
 
 
