@@ -31,18 +31,12 @@ from jobs.ground.text import Row, as_row, heading, select
 
 out = Console()
 err = Console(stderr=True)
-is_quiet = False
-"""Show neither progress nor notes."""
-is_json = False
-"""Print the answer as JSON, and nothing else on stdout."""
-FEW = 20
-"""With at most this many steps each has a line; with more there is one line per minute."""
-FEWEST = 3
-"""A table that lists what else it has is narrowed to no fewer columns."""
-BRIEF_S = 2.0
-"""A step has a line when it has taken this long."""
-EVERY_S = 60.0
-"""Time between the lines of one step."""
+is_quiet = False  # show neither progress nor notes
+is_json = False  # print the answer as JSON, and nothing else on stdout
+FEW = 20  # with at most this many steps each has a line; with more there is one line per minute
+FEWEST = 3  # a table that lists what else it has is narrowed to no fewer columns
+BRIEF_S = 2.0  # a step has a line when it has taken this long
+EVERY_S = 60.0  # time between the lines of one step
 _LOOK_S = 0.5
 
 

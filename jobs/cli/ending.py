@@ -15,8 +15,7 @@ from types import FrameType
 
 from features.common.errors import printable
 
-CODE = 130
-"""Exit code of a process that Ctrl-C has ended."""
+CODE = 130  # exit code of a process that Ctrl-C has ended
 
 
 @contextmanager

@@ -36,9 +36,7 @@ from jobs.cli.layout import EXAMPLES
 
 _log = logging.getLogger(__name__)
 
-NOT_DUE = 99
-"""Exit code of a command that had nothing to do; Airflow then skips the task and what follows it."""
-
+NOT_DUE = 99  # exit code of a command that had nothing to do; Airflow then skips the task and what follows it
 BEGIN = "To begin"
 LOOP = "The loop"
 REPLAY = "Replay and study"

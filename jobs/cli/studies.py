@@ -16,8 +16,7 @@ from jobs.ground import text
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
-_MOST_DATASETS = 5
-"""That the screen shows, the largest; --json has all."""
+_MOST_DATASETS = 5  # that the screen shows, the largest; --json has all
 
 
 def report(

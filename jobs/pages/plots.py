@@ -37,8 +37,7 @@ _OTHER_COLOURS = (
 _OTHER_DASHES = ("solid", (0, (3, 1)), (0, (7, 1, 1, 1)))
 _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
-_SPREAD = 0.6
-"""Width shared by the policies at one capacity; capacities are 1 apart."""
+_SPREAD = 0.6  # width shared by the policies at one capacity; capacities are 1 apart
 _CAPACITY = {"capacity_bytes": "capacity", "capacity_fraction": "capacity, % of the bytes read"}
 _GAP = "gap to the bound closed, %"
 _Amounts: TypeAlias = IntArray | FloatArray

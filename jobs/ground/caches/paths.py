@@ -21,8 +21,7 @@ from prefetch.lfn import Did, place_of
 
 _MOST_LOOKED_AT = 1000
 _PLAIN = re.compile(PREFIX)
-_BY_HASH = ""
-"""The kind of all names that lie by hash."""
+_BY_HASH = ""  # the kind of all names that lie by hash
 
 
 class Paths:

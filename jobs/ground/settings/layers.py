@@ -15,10 +15,8 @@ from features.common.files import check_private
 
 ENV_PREFIX = "CACHECAST_"
 SHIPPED = "conf/base.toml"
-SECRETS = "secrets.toml"
-"""Name of the file with a site's secrets, in the folder of its settings."""
-MAX_FILE_BYTES = 2**20
-"""Largest file of settings: a parser can take hours for a few lines of a larger one."""
+SECRETS = "secrets.toml"  # name of the file with a site's secrets, in the folder of its settings
+MAX_FILE_BYTES = 2**20  # largest file of settings: a parser can take hours for a few lines of a larger one
 
 
 @dataclasses.dataclass(frozen=True)

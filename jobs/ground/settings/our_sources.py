@@ -1,8 +1,6 @@
 """The sources that cachecast brings. It imports nothing: `setup.py` runs it to list them as entry points."""
 
-GROUP = "cachecast.sources"
-"""The entry points of sources, those of other packages too."""
-
+GROUP = "cachecast.sources"  # the entry points of sources, those of other packages too
 _MODULES = (
     *("rucio_traces", "rucio_files", "rucio_dumps", "atlas_popularity", "cms_tracer", "xcache_gstream"),
     *("xcache_cinfo", "xrootd_fstream", "osdf_accesses", "osdf_log", "pelican", "popularity_series"),

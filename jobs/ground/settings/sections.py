@@ -164,8 +164,7 @@ class StewardSettings(Section):
 
     policy: Policy
     look: Seconds
-    state: Path
-    """Parent of one folder per cache; a cache's folder may belong to another account."""
+    state: Path  # parent of one folder per cache; a cache's folder may belong to another account
 
     def figures(self, cache: str) -> Path:
         return self.state / cache / f"{cache}.json"

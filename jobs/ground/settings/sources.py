@@ -9,12 +9,10 @@ from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, Section, Share, WholeDays
 from jobs.ground.signals import Stopped
 
-SERVER = "rucio_server"
-"""The source that is a server; `--input` is the request."""
+SERVER = "rucio_server"  # the source that is a server; `--input` is the request
 
 
-SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))
-"""The sources that other packages bring."""
+SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))  # the sources that other packages bring
 
 
 def is_source(name: str) -> bool:
@@ -34,8 +32,7 @@ def known() -> str:
 
 SourceName = Annotated[str, pydantic.AfterValidator(_checked)]
 
-IN_USE = "in-use"
-"""The request for the datasets that are in use, by the accesses table."""
+IN_USE = "in-use"  # the request for the datasets that are in use, by the accesses table
 
 
 class NamesSettings(Section):

@@ -10,8 +10,7 @@ from pathlib import Path
 from features.common.errors import ServiceError
 from features.common.files import replaced
 
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit started this process."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process
 _ROOMS = ("cachecast", "features", "replay", "prefetch", "models", "jobs", "dags", "conf")
 _FORMS = frozenset({".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)

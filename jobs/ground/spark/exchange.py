@@ -17,8 +17,7 @@ from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, ne
 
 Kind = tuple[str, ...]
 """What rows are, by which a worker tells them apart: a word, or the key of their partition."""
-Piece = tuple[int, tuple[Kind, bytes]]
-"""The number of a part, and rows of a kind that are in it."""
+Piece = tuple[int, tuple[Kind, bytes]]  # the number of a part, and rows of a kind that are in it
 
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 

@@ -92,8 +92,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-_YOUNG_S = 60.0
-"""A folder may not be locked yet for so long."""
+_YOUNG_S = 60.0  # a folder may not be locked yet for so long
 
 
 @contextmanager

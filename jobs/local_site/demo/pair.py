@@ -44,24 +44,18 @@ from replay.trace import Trace
 from replay.workload import generate
 
 PLAIN = "plain"
-ORDERS: Final[Mapping[str, str]] = MappingProxyType({PLAIN: LRU, STEWARD: "learned"})
-"""By cache."""
-CAPACITY_SHARE: Final = 0.2
-"""What a cache may hold of the bytes of all files read."""
+ORDERS: Final[Mapping[str, str]] = MappingProxyType({PLAIN: LRU, STEWARD: "learned"})  # by cache
+CAPACITY_SHARE: Final = 0.2  # what a cache may hold of the bytes of all files read
 LOW, HIGH = 0.75, 0.95
 """Watermarks: further apart than usual, because so much of the cache comes between two looks here."""
 READS: Final = 1800
 _GENERATED: Final = 20_000
 """Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
-_ROWS: Final = 40_000
-"""Of the training, which then takes seconds."""
-_SCALE: Final = 5e-5
-"""Of sizes: an AOD file has about 100 kB."""
+_ROWS: Final = 40_000  # of the training, which then takes seconds
+_SCALE: Final = 5e-5  # of sizes: an AOD file has about 100 kB
 _PAGE_BYTES: Final = 4096
-_READS_PER_CHECK: Final = 12
-"""Of XCache's disk by itself, as often as a steward looks at it."""
-_POINTS: Final = 60
-"""Of each line of the plot."""
+_READS_PER_CHECK: Final = 12  # of XCache's disk by itself, as often as a steward looks at it
+_POINTS: Final = 60  # of each line of the plot
 _MEGA: Final = 1e6
 
 

@@ -47,8 +47,7 @@ UNPROVEN = (
 )
 READS_BEFORE, READS_AFTER = 700, 400
 """Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
-PARTS = 5
-"""Today's reads are made in this many parts, each followed by a push and a purge."""
+PARTS = 5  # today's reads are made in this many parts, each followed by a push and a purge
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")

@@ -21,14 +21,11 @@ from replay.steward import EvictionOrder
 
 READ_EVERY_S: Final = 260
 """Time of the generated site from one read to the next: its sixty days over the number of its reads."""
-READS_PER_S: Final = 60
-"""At most; the reads of a second stand for four hours of the generated site."""
-STEP_S: Final = 0.2
-"""Time between two looks of a steward at its cache."""
+READS_PER_S: Final = 60  # at most; the reads of a second stand for four hours of the generated site
+STEP_S: Final = 0.2  # time between two looks of a steward at its cache
 _READS_PER_LOOK: Final = 15
 _PATIENCE_S: Final = 20.0
-_WARM_SHARE: Final = 0.25
-"""Share of the looks that the mean use leaves out: the cache is not full yet."""
+_WARM_SHARE: Final = 0.25  # share of the looks that the mean use leaves out: the cache is not full yet
 
 
 class PacedOrder:

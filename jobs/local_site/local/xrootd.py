@@ -75,14 +75,11 @@ class CacheOptions(TypedDict, total=False):
     minute after the start; files go down to maximal, less what was written in the last minute, but not
     below base.
     """
-    gstream_port: int | None
-    """UDP port of a `prefetch.xcache.receiver.Collector`."""
+    gstream_port: int | None  # UDP port of a `prefetch.xcache.receiver.Collector`
     gstream_bytes: int
     """Of a datagram, which is sent when it is full, and each second: reports longer than it are lost."""
-    reports_opens: bool
-    """The f-stream and users' names go to the port too."""
-    more: str
-    """Lines that the cache's configuration ends with."""
+    reports_opens: bool  # the f-stream and users' names go to the port too
+    more: str  # lines that the cache's configuration ends with
 
 
 @contextlib.contextmanager

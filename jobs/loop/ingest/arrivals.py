@@ -21,8 +21,7 @@ from jobs.loop.ingest.sources import workspace
 from jobs.loop.ingest.sources.workspace import Workspace
 
 _WEEK_S = 7 * DAY_S
-_SHORTEST_S = 3600
-"""Shorter cycles are judged by their last hour, as fewer reads say less."""
+_SHORTEST_S = 3600  # shorter cycles are judged by their last hour, as fewer reads say less
 EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
 """Reasons that a sound source has too: records of what is no read of a job, or no job that ended here."""
 
@@ -126,12 +125,9 @@ def shortfalls(tables: Tables, *, region: str, as_of_s: int) -> list[str]:
 
 
 _LAST_DAYS = 3
-_FEWEST = 10
-"""Files read in an hour under two names, before these may be of one cache."""
-_SHARED = 0.8
-"""The share of these files that both names must have read."""
-_MOST_SITES = 3
-"""Sites that a sentence names."""
+_FEWEST = 10  # files read in an hour under two names, before these may be of one cache
+_SHARED = 0.8  # the share of these files that both names must have read
+_MOST_SITES = 3  # sites that a sentence names
 _REMEDY = 'if they are several, set hosts = ["HOST"] in [caches.NAME] for each, and pull again'
 _G_STREAM, _F_STREAM = "xcache_gstream", "xrootd_fstream"
 _OWN = pa.array([_G_STREAM, _F_STREAM, "xcache_cinfo"])

@@ -28,8 +28,7 @@ servers' numbering. Not kept: other, records that no source reads; malformed, wh
 messages over `MOST_BYTES`. connected: 1 while subscribed; failures: how often that ended; last_s: when the
 last message came, since 1970. held_bytes, quota_bytes: what the files hold, and may hold."""
 
-MOST_BYTES: Final = 2**20
-"""Of one message: the longest datagram in base64 is a tenth of it."""
+MOST_BYTES: Final = 2**20  # of one message: the longest datagram in base64 is a tenth of it
 _WAIT_S: Final = 0.2
 _SETTLE_S: Final = 0.5
 _PAUSES_S: Final = (1.0, 60.0)

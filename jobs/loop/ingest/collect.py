@@ -21,8 +21,7 @@ from prefetch.xcache.rolling import Quota, RollingFiles
 _LOCK = ".collect.lock"
 _BROKER_S = 20
 
-Figures = Callable[[str, Mapping[str, int]], None]
-"""Takes the counts of `collect` (UDP) and `collect_bus`."""
+Figures = Callable[[str, Mapping[str, int]], None]  # takes the counts of `collect` (UDP) and `collect_bus`
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,7 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.announced import LOOKS_BACK
 from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
 
-_LATE_S = 6 * 3600
-"""So long after the last entry of a day has run out, the reads of it are known."""
+_LATE_S = 6 * 3600  # so long after the last entry of a day has run out, the reads of it are known
 _PATIENCE_S = 7 * DAY_S
 """A queue may put off what it announced for so long, or announce it anew, before that is judged."""
 _INPUT = ["input", "is_dataset"]

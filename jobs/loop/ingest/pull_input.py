@@ -24,9 +24,7 @@ from jobs.loop.ingest.sources.local import BEING_WRITTEN
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
-
-LATE_DAYS = 3
-"""A record published more than this many days after its end is late."""
+LATE_DAYS = 3  # a record published more than this many days after its end is late
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,18 +14,10 @@ from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.loop.ingest.queues.place import CROWDED, Refused
 
-FURTHEST_S = 90 * 86400
-"""A start further ahead is a mistake; no plan looks that far ahead."""
-
-MOST_JOBS = 10**9
-"""Largest group of jobs; sums of larger ones might overflow."""
-
-MOST_INPUTS = 2_000_000
-"""Of all entries together: each becomes a row in memory."""
-
-MOST_OF_ONE = MOST_INPUTS // 4
-"""Of one owner; of a work, or a job, whose owner is unknown."""
-
+FURTHEST_S = 90 * 86400  # a start further ahead is a mistake; no plan looks that far ahead
+MOST_JOBS = 10**9  # largest group of jobs; sums of larger ones might overflow
+MOST_INPUTS = 2_000_000  # of all entries together: each becomes a row in memory
+MOST_OF_ONE = MOST_INPUTS // 4  # of one owner; of a work, or a job, whose owner is unknown
 UNDER = "\n"
 """Between the account that a broker vouches for and the user that a job states; the account makes room."""
 

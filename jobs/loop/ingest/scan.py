@@ -22,8 +22,7 @@ from jobs.loop.ingest.sources import Site, sql, workspace, xcache_cinfo
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
 
-_FILES_AT_ONCE = 1_000_000
-"""Files of an inventory that are in memory as Arrow, and in a file of the table."""
+_FILES_AT_ONCE = 1_000_000  # files of an inventory that are in memory as Arrow, and in a file of the table
 
 
 @dataclasses.dataclass(frozen=True)

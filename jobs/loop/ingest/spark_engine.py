@@ -40,13 +40,10 @@ from jobs.loop.ingest.spark_parts import (
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
 _OURS = re.compile("InputError: (cannot read [^\n]+)")
-_PIECE_BYTES = 128 * 2**20
-"""Of a file of this machine, about, that a worker reads at a time."""
+_PIECE_BYTES = 128 * 2**20  # of a file of this machine, about, that a worker reads at a time
 _TASKS_PER_CORE = 8
-_BYTES_PER_PART = 256 * 2**20
-"""Of raw records, about, that a worker merges at a time."""
-_ROWS_PER_PART = 1_000_000
-"""Of a partition of the table, which may have to be merged too."""
+_BYTES_PER_PART = 256 * 2**20  # of raw records, about, that a worker merges at a time
+_ROWS_PER_PART = 1_000_000  # of a partition of the table, which may have to be merged too
 
 
 class _Records(NamedTuple):

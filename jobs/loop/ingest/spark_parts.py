@@ -22,8 +22,7 @@ Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
 COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)
 """Kinds of rows: the `counts` of parsed rows, accepted rows, and rows of the table."""
 
-_ROWS_SENT = 50_000
-"""Rows that a worker divides into parts at once: about 20 MB."""
+_ROWS_SENT = 50_000  # rows that a worker divides into parts at once: about 20 MB
 _MEMORY = "1GB"
 
 

@@ -186,8 +186,7 @@ def _last_use_s(file: Held, as_of_s: int) -> int:
     return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
 
 
-MOST_BYTES_PER_S = 125 * 10**9
-"""No cache's network brings more, 1 Tbit/s; records may claim anything."""
+MOST_BYTES_PER_S = 125 * 10**9  # no cache's network brings more, 1 Tbit/s; records may claim anything
 
 
 class Inflows(NamedTuple):

@@ -126,8 +126,7 @@ def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: st
     ]
 
 
-MODEL_COLUMNS = ["model_version", "model_digest"]
-"""Of predictions, and of plans: what made them."""
+MODEL_COLUMNS = ["model_version", "model_digest"]  # of predictions, and of plans: what made them
 
 
 def model_of(rows: pa.Table) -> ModelVersion:

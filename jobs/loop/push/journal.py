@@ -21,8 +21,7 @@ from prefetch.actions import Action, ItemState
 from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
-_PARTS = ("", "-wal", "-shm")
-"""Of an SQLite database."""
+_PARTS = ("", "-wal", "-shm")  # of an SQLite database
 
 
 @dataclasses.dataclass(frozen=True)

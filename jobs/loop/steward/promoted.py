@@ -35,10 +35,8 @@ LOOK_UP_EVERY_S: Final = 600.0
 """A promotion takes effect within this time, and the time that it takes to load an order."""
 BEGINS_WITHIN_S: Final = 10.0
 """A steward waits so long for an answer at its start; what comes later is taken when it comes."""
-LEARNED_WITHIN_S: Final = 60.0
-"""One that may follow no other order than a learned one waits so long."""
-MAY_BE_LEARNED: Final = ("auto", "learned")
-"""Policies that can follow a learned order."""
+LEARNED_WITHIN_S: Final = 60.0  # one that may follow no other order than a learned one waits so long
+MAY_BE_LEARNED: Final = ("auto", "learned")  # policies that can follow a learned order
 
 _log = logging.getLogger(__name__)
 
@@ -127,9 +125,7 @@ class Promoted:
 
 
 _STEP_S: Final = 0.1
-_LOADS_WITHIN_S: Final = 120.0
-"""A process that has not loaded what it needs by then hangs."""
-
+_LOADS_WITHIN_S: Final = 120.0  # a process that has not loaded what it needs by then hangs
 _OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
 """What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
 

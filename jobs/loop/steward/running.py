@@ -43,18 +43,12 @@ from replay.steward import EvictionOrder, Steward, new_order
 if TYPE_CHECKING:
     from models.serving.bundle_files import ServedOrder
 
-AGAIN_S: Final = 900.0
-"""What is read stays so long, unless a queue reports anew: entries become stale."""
-LEAST_SURE: Final = 0.001
-"""Known work that is less certain counts as this certain."""
+AGAIN_S: Final = 900.0  # what is read stays so long, unless a queue reports anew: entries become stale
+LEAST_SURE: Final = 0.001  # known work that is less certain counts as this certain
 _EXPECTED: Final = ("wait_s", "late_s", "certainty")
-PATIENCE_S: Final = 10.0
-"""Tables are waited for so long, if they answered the last time."""
-
-READS_WITHIN_S: Final = 60.0
-"""A steward begins without a catalogue that takes longer to read."""
-CATALOGUE_AGAIN_S: Final = 300.0
-"""A catalogue that could not be read is tried again after so long."""
+PATIENCE_S: Final = 10.0  # tables are waited for so long, if they answered the last time
+READS_WITHIN_S: Final = 60.0  # a steward begins without a catalogue that takes longer to read
+CATALOGUE_AGAIN_S: Final = 300.0  # a catalogue that could not be read is tried again after so long
 
 _log = logging.getLogger(__name__)
 
@@ -211,9 +205,7 @@ class KeptPins:
 PINS_STAND_S: Final = 86_400.0
 _MOST_PINS_BYTES: Final = 256 * 2**20
 _PINS: Final = pydantic.TypeAdapter(dict[str, int])
-
-HISTORY_BYTES: Final = 500 * 10**6
-"""Captures that are read at the start, the newest ones."""
+HISTORY_BYTES: Final = 500 * 10**6  # captures that are read at the start, the newest ones
 
 
 KNOWN_PER_HELD: Final = 3

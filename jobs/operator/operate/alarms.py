@@ -24,15 +24,13 @@ from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
 WEEK_S: Final = 7 * DAY_S
-LEARNED_S: Final = 2 * DAY_S
-"""At the least, an evaluation learns from so much before the days that it counts."""
+LEARNED_S: Final = 2 * DAY_S  # at the least, an evaluation learns from so much before the days that it counts
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
 _N_NAMED = 3
 FULL_SHARE = 0.8
 """Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
-SILENT_S = 300.0
-"""A steward that has reported nothing for longer is silent; it reports every minute."""
+SILENT_S = 300.0  # a steward that has reported nothing for longer is silent; it reports every minute
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,8 +47,7 @@ from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 TIMEOUT_S = 3.0
-MAX_BYTES = 2**20
-"""Longest answer that is read."""
+MAX_BYTES = 2**20  # longest answer that is read
 _OUT_OF_DATE = (
     ": its database schema is not that of its version; back the database up, then run beside the server: "
     "mlflow db upgrade DATABASE_URI"

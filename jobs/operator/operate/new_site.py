@@ -49,8 +49,7 @@ class NewSite:
     steward: bool = False
 
 
-_GENERATED = "rucio_traces"
-"""The source of what `workload` pulls into tables."""
+_GENERATED = "rucio_traces"  # the source of what `workload` pulls into tables
 _OPTIONS = {
     "url": "--cache root://xc1.example.org:1094",
     "name": "--name xc1",

@@ -28,17 +28,13 @@ from prefetch.actions import ACTIONS, Action
 from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
 from prefetch.plan.explain import Explanation
 
-ITEMS_SHOWN: Final = 50
-"""Items of one action on one page."""
-FIRST_SHOWN: Final = 10
-"""Items of each action where all actions are shown."""
-
+ITEMS_SHOWN: Final = 50  # items of one action on one page
+FIRST_SHOWN: Final = 10  # items of each action where all actions are shown
 _ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
 _BAR: Final = 400.0
-_STEPS, _HIGH = 240, 40
-"""Sizes of drawings, in units of their own."""
+_STEPS, _HIGH = 240, 40  # sizes of drawings, in units of their own
 
 
 @dataclasses.dataclass(frozen=True)

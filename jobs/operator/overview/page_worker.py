@@ -17,8 +17,7 @@ from features.common.errors import ServiceError
 from jobs.ground.settings.tree import Settings
 from prefetch.placement.pages import LastHeartbeat, PageRequest
 
-PATIENCE_S: Final = 45.0
-"""Time for one page, once the process has loaded what it needs."""
+PATIENCE_S: Final = 45.0  # time for one page, once the process has loaded what it needs
 _LOADS_WITHIN_S: Final = 120.0
 _END_S: Final = 5.0
 

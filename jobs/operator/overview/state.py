@@ -32,8 +32,7 @@ from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
 DAYS: Final = 7
-SHOWN_DAYS = 7
-"""Days of a steward that are shown."""
+SHOWN_DAYS = 7  # days of a steward that are shown
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

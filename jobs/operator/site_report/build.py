@@ -23,9 +23,7 @@ from prefetch.outcomes import Use
 from replay.comparison import PLAN
 from replay.study.benefit import Region
 
-PLAN_ROWS = 12
-"""Plan items shown per action; the plans table holds all of them."""
-
+PLAN_ROWS = 12  # plan items shown per action; the plans table holds all of them
 _REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "wasted_bytes", "refetch_bytes", "byte_gap_closed"),

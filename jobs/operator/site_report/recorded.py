@@ -143,16 +143,11 @@ def counts_by_place(
     return counts
 
 
-DAYS = 91
-"""Of records that are shown, up to the newest."""
-HOURS = 7 * 24
-"""Of records that are shown hour by hour."""
-RECENT_DAYS = 14
-"""Of records in the table."""
-FEWEST_STEPS = 2
-"""Days or hours with records that make a plot."""
-MOST_CACHES = 6
-"""Caches with plots of their own: those that served most."""
+DAYS = 91  # of records that are shown, up to the newest
+HOURS = 7 * 24  # of records that are shown hour by hour
+RECENT_DAYS = 14  # of records in the table
+FEWEST_STEPS = 2  # days or hours with records that make a plot
+MOST_CACHES = 6  # caches with plots of their own: those that served most
 _NOTE = (
     "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
     "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "

@@ -14,12 +14,10 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, percent
 from jobs.operator.site_report.recorded import counts_of_day, sums_by
 
-SEEN = 0.02
-"""The share of the bytes that `days_needed` is about."""
+SEEN = 0.02  # the share of the bytes that `days_needed` is about
 _WIDTH, _POWER = 1.96, 0.84
 """Of the normal distribution: a 95 % interval that leaves out 0 in 80 % of comparisons."""
-FEWEST_DAYS = 7
-"""Before the steward began, and after it: with fewer there are no bounds."""
+FEWEST_DAYS = 7  # before the steward began, and after it: with fewer there are no bounds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,8 +21,7 @@ from jobs.pages.page import Figure, Section, page
 from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
 from models.evaluation.metrics import group_sums
 
-FEWEST_TASKS = 10
-"""Groups of fewer tasks have no bounds: their resamples are nearly the same."""
+FEWEST_TASKS = 10  # groups of fewer tasks have no bounds: their resamples are nearly the same
 _BOUNDS = (0.025, 0.975)
 _ORDER = (*PLACES, MIXED, NOWHERE)
 _SUMS = {

@@ -21,16 +21,13 @@ from replay.study.use import UNKNOWN, regions_of
 LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
 """From the site's storage, a cache's disk, an origin through a cache, and an origin past all caches."""
 MIXED, NOWHERE = "mixed", "no reads found"
-PURE = 0.8
-"""A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
+PURE = 0.8  # a job belongs to the place that gave it at least this share of its bytes; else it is mixed
 MOST_KINDS = 20
 """Kinds of work with figures of their own: those that took most core time; the rest are `others`."""
 MOST_PAIRS = 1_000_000
 """Of a file's reads and jobs in one hour; with more, the reads without a job are nobody's."""
-_LONGEST_DAYS = 7
-"""Reads are looked for this long after the last day of starts."""
-_SLACK = "INTERVAL 60 SECOND"
-"""Clocks of caches, nodes and batch systems differ by less."""
+_LONGEST_DAYS = 7  # reads are looked for this long after the last day of starts
+_SLACK = "INTERVAL 60 SECOND"  # clocks of caches, nodes and batch systems differ by less
 _OF_JOBS = (
     *("job", "user", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
     *("wall_s", "failed", "read_bytes", "files", "source", "event_id", "known_at"),

@@ -20,11 +20,9 @@ from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.trace import Trace
 
-N_POINTS = 20
-"""Capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read."""
+N_POINTS = 20  # capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read
 LEAST_FRACTION = 0.001
-N_IDEAL = 5
-"""Capacities at which clairvoyant and bound are shown too."""
+N_IDEAL = 5  # capacities at which clairvoyant and bound are shown too
 
 Ratios = tuple[float, float]
 _Key = tuple[str, int]

@@ -24,14 +24,10 @@ from replay.read.values import codes_of
 from replay.result import Result
 
 MOST_CACHES = 10_000
-TOTAL = "all"
-"""The name of the row for all caches together."""
-SSD, HDD = "ssd", "hdd"
-"""The tiers, by their names in [benefit] read_rates."""
-READERS = ("user", "task")
-"""Columns that say who reads: the first one that a trace has counts."""
-ORIGIN = "origin"
-"""The row of what no level served."""
+TOTAL = "all"  # the name of the row for all caches together
+SSD, HDD = "ssd", "hdd"  # the tiers, by their names in [benefit] read_rates
+READERS = ("user", "task")  # columns that say who reads: the first one that a trace has counts
+ORIGIN = "origin"  # the row of what no level served
 _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
 _LEVELS_NOTE = (
     "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "

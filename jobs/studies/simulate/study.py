@@ -28,10 +28,8 @@ from replay.study.study import Study, StudyConfig, study
 DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
 """Columns beside the trace that a study uses, if they exist."""
 N_STAGES = 5
-OVERRUN = 0.01
-"""A larger share of bytes read past the cache is mentioned in the answers."""
-MOST_NAMED = 6
-"""Most categories in a sentence; the table has all."""
+OVERRUN = 0.01  # a larger share of bytes read past the cache is mentioned in the answers
+MOST_NAMED = 6  # most categories in a sentence; the table has all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,11 +30,9 @@ _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
 _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 8}
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-_FEW = 20
-"""With fewer points, a line shows each of them."""
+_FEW = 20  # with fewer points, a line shows each of them
 MAX_POINTS = 800
-_READ_POINTS = 200
-"""Points of a smooth line that can be read."""
+_READ_POINTS = 200  # points of a smooth line that can be read
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:

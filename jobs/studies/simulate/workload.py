@@ -26,8 +26,7 @@ from replay.read.roles import GENERATED
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.tables import ROWS_AT_ONCE
 
-PUBLISHED_AFTER_S = 5.0
-"""Seconds from the end of a read until its trace is published."""
+PUBLISHED_AFTER_S = 5.0  # seconds from the end of a read until its trace is published
 
 
 @dataclasses.dataclass(frozen=True)

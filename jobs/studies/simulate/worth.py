@@ -31,8 +31,7 @@ from replay.trace import window
 TB, DAYS_PER_YEAR = 10**12, 365
 LEAST_PAST_S = 7 * DAY_S
 """Of the past that is left to learn from, where counting begins before the middle of a trace."""
-GRID = 40
-"""Capacities at which the page draws LRU."""
+GRID = 40  # capacities at which the page draws LRU
 _CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
 _NOTE = (
     "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "

@@ -17,10 +17,8 @@ from jobs.studies.site_test.measure import Measured, RoundTrip, Run
 from jobs.studies.site_test.schedule import COLD, WARM, Kind
 
 _BUSY = 0.9
-ENOUGH = 0.8
-"""Share of the highest rate that is worth no more clients: more of it is often chance."""
-_FOR_PUSHES = 0.5
-"""Of what the cache can fetch: the rest is for jobs that miss."""
+ENOUGH = 0.8  # share of the highest rate that is worth no more clients: more of it is often chance
+_FOR_PUSHES = 0.5  # of what the cache can fetch: the rest is for jobs that miss
 _TIMEOUT_STEP_S, _TIMEOUT_TIMES = 30, 2
 _WORDS = {COLD: "through the empty cache", WARM: "from what the cache holds"}
 

@@ -27,19 +27,16 @@ from prefetch.lfn import checked_lfn
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.reading import plain
 
-_MOST_ASKED = 64
-"""Names of the tables that servers are asked about."""
+_MOST_ASKED = 64  # names of the tables that servers are asked about
 _DAYS = 30
-_PATIENCE_S = 10.0
-"""Longest time for an answer about one file."""
+_PATIENCE_S = 10.0  # longest time for an answer about one file
 _TIMEOUT_S = 10.0
 _AT_ONCE = 8
 _EVICT_PATIENCE_S: Final = 60.0
 """With read-ahead a server counts a file as open for half a minute after it was closed."""
 _POLL_S, _AGAIN_S = 0.05, 10.0
 """A second command while the first waits would remove the file after the next read."""
-_SETTLE_S = 0.5
-"""After it a block that was on its way when a client was ended is on disk."""
+_SETTLE_S = 0.5  # after it a block that was on its way when a client was ended is on disk
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,13 +37,10 @@ _LEAST_TIMEOUT_S, _TIMES = 15.0, 20
 """A run may take so many times what it takes at the rate of the trial, and at least so long."""
 _GIVEN_UP_AFTER = 2
 """Failed runs in a row after which a place is left alone; a way of reading is after its first."""
-_SAFE: Final = 0.7
-"""Part of the time that is planned with, by the trial."""
-_START_S = 1.0
-"""For the processes of a run, and evictions."""
+_SAFE: Final = 0.7  # part of the time that is planned with, by the trial
+_START_S = 1.0  # for the processes of a run, and evictions
 _SETTLE_S = 0.2
-_DETACH_S = 35.0
-"""A cache that reads ahead keeps a file open for half a minute after it was closed."""
+_DETACH_S = 35.0  # a cache that reads ahead keeps a file open for half a minute after it was closed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,11 +19,9 @@ from prefetch.xcache.reading import PART_BYTES, Piece
 
 COLD, WARM = "cold", "warm"
 """Through the cache without the file, and with it; every other place is an origin, read directly."""
-SHARES: Final = (0.05, 0.35, 1.0)
-"""Of a file, as the analysis benchmarks of CERN's study read, and all of it."""
+SHARES: Final = (0.05, 0.35, 1.0)  # of a file, as the analysis benchmarks of CERN's study read, and all of it
 _MOST_CLIENTS = 256
-LEAST_BYTES = 2**20
-"""Of a file: less says nothing of a rate."""
+LEAST_BYTES = 2**20  # of a file: less says nothing of a rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +139,8 @@ def pieces(files: Sequence[Span], kind: Kind) -> list[list[Piece]]:
 _COMMAND = (sys.executable, "-m", "prefetch.xcache.reading")
 _CLIENT = {"XRD_PARALLELEVTLOOP": "10", "XRD_SUBSTREAMSPERCHANNEL": "1"}
 """One event loop is less than many clients need; with several streams reads from XCache 5.5.3 hang."""
-_START_S = 30.0
-"""For a process to load the client library."""
-_GRACE_S = 5.0
-"""The client looks at its own time limits once a second, and then closes the file."""
+_START_S = 30.0  # for a process to load the client library
+_GRACE_S = 5.0  # the client looks at its own time limits once a second, and then closes the file
 _MOST_BYTES = 2**24
 _PIECE_BYTES = 2**16
 

@@ -26,8 +26,7 @@ _HOW = "Points are medians of the rounds, whiskers the lowest and the highest ro
 MEASURED = "# measured by cachecast site-test"
 """How settings begin that were measured."""
 _READINGS = ("5 %", "35 %", "whole")
-_LOG_ABOVE = 30
-"""Ratio of the highest rate to the lowest above which the axis is logarithmic."""
+_LOG_ABOVE = 30  # ratio of the highest rate to the lowest above which the axis is logarithmic
 _SPREAD = 0.4
 
 

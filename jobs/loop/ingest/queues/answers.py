@@ -27,9 +27,7 @@ MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
 _MOST_COLUMNS = 100
 _LINES = ".jsonl"
-_LISTS = ("jobs", "tasks", "rules", "result")
-"""Names under which a server's answer may hold its list."""
-
+_LISTS = ("jobs", "tasks", "rules", "result")  # names under which a server's answer may hold its list
 _NO_JOBS = "All queues are empty"
 _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)

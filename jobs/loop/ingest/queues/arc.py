@@ -11,11 +11,8 @@ from features.common.times import as_of_label
 from jobs.loop.ingest.queues.names import named
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 
-FORM = "description"
-"""The field of a job's record that says in which language it was described."""
-
-MOST_CHARS = 256 * 2**20
-"""Of all descriptions together."""
+FORM = "description"  # the field of a job's record that says in which language it was described
+MOST_CHARS = 256 * 2**20  # of all descriptions together
 _COMMENT = r"\(\*(?:[^*]|\*(?!\)))*(?:\*\)|$)"
 _XRSL = re.compile(rf"\s*(?:{_COMMENT}\s*)*[&+]\s*\(")
 _ADL = re.compile(r"\s*<(?:[^>]{0,1000}>\s*<){0,3}(?:[A-Za-z-]+:)?ActivityDescriptions?\b")

@@ -19,12 +19,9 @@ _STATES = {
     6: "not waiting: transferring output",
     7: "not waiting: suspended",
 }
-_ON_SCHEDD = (7, 12)
-"""Universes whose jobs run where they are submitted: scheduler (DAGMan) and local."""
-
+_ON_SCHEDD = (7, 12)  # universes whose jobs run where they are submitted: scheduler (DAGMan) and local
 _DATASET = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9_.-]*){2}/[A-Z0-9-]+")
-_MOST_FILES = 10_000
-"""Of a job: any user could else make a queue too large to be read."""
+_MOST_FILES = 10_000  # of a job: any user could else make a queue too large to be read
 _READ_IN = ("transferinput", "args", "arguments")
 _STATED = "cachecastinputs"
 _INPUTS = ("crab_inputdata", "desired_cmsdataset", _STATED, *_READ_IN)

@@ -13,12 +13,8 @@ from features.common.errors import InputError
 from features.common.times import as_of_label, parse_as_of
 from jobs.ground.settings.tree import Settings
 
-CROWDED = "too many: more than "
-"""Begins why what would leave others no room is refused."""
-
-_MOST_SKEW_S = 300
-"""A broker's clock may be ahead of ours by so much."""
-
+CROWDED = "too many: more than "  # begins why what would leave others no room is refused
+_MOST_SKEW_S = 300  # a broker's clock may be ahead of ours by so much
 _LATEST_S = 2**37
 """A later time is as absurd, and may be beyond the last that has a name: in 9999, west of here."""
 

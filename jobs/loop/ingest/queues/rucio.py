@@ -14,17 +14,12 @@ from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 from jobs.loop.ingest.queues.subscriptions import Created, UnmetError, met_by
 
-CERTAINTY = 0.5
-"""That what is brought is read there: assumed."""
-
-NEW_S = 7 * 86400
-"""A rule that is older brings nothing new."""
-
+CERTAINTY = 0.5  # that what is brought is read there: assumed
+NEW_S = 7 * 86400  # a rule that is older brings nothing new
 STAGED_S = 6 * 3600
 """From a request until a file is staged from tape, where the server states no time: assumed."""
 
-_LATEST_S = 2**32
-"""What is made later is refused anyway."""
+_LATEST_S = 2**32  # what is made later is refused anyway
 _STATES = ("ok", "o", "replicating", "r", "stuck", "s")
 _COMING = ("queued", "waiting", "preparing", "submitting", "submitted")
 _MOVES = ("transfer", "stagein")
@@ -32,8 +27,7 @@ _GONE = "deletion-done"
 _LOCKED = "datasetlock_ok"
 _CREATED = ("create_dts", "create_cnt", "register_cnt")
 _RSE = r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"
-RSES = rf"{_RSE}(?:\|{_RSE})*"
-"""An expression that lists RSEs."""
+RSES = rf"{_RSE}(?:\|{_RSE})*"  # an expression that lists RSEs
 TAPE = re.compile(r"(?i)tape|mss$")
 _FILES = ("file", "f")
 _DONE = "done"

@@ -13,8 +13,7 @@ from jobs.loop.ingest.queues.classads import EXTRA
 from jobs.loop.ingest.queues.htcondor import ATTRIBUTES
 
 SCHEME = "condor://"
-MOST_JOBS = 300_000
-"""Of a schedd: the bindings hold them all in memory."""
+MOST_JOBS = 300_000  # of a schedd: the bindings hold them all in memory
 MOST_BYTES = 256 * 2**20
 _LIBRARY = "htcondor2"
 _ADDRESS = re.compile(r"condor://([A-Za-z0-9._-]+(?::[0-9]{1,5})?)?(?:/([A-Za-z0-9._@-]*))?")

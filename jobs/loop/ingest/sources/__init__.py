@@ -78,8 +78,7 @@ class Source:
     in_two_parts: bool = False
     is_local: bool = False
     name: str = ""
-    entry: EntryPoint | None = None
-    """Where another package brings the source; None for ours."""
+    entry: EntryPoint | None = None  # where another package brings the source; None for ours
 
     def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""

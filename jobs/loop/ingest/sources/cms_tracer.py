@@ -7,8 +7,7 @@ from jobs.loop.ingest.sources.cms import is_one_of
 from replay.config import expression
 
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
-_OURS = "^(?:cc[0-9]{1,3}|ask)[.]"
-"""Sessions of our own connections (`prefetch.xcache.connections`)."""
+_OURS = "^(?:cc[0-9]{1,3}|ask)[.]"  # sessions of our own connections (`prefetch.xcache.connections`)
 AHEAD_DAYS = 2
 """Lines of the day that is pulled, and of the next, which has begun elsewhere, are not of the future."""
 

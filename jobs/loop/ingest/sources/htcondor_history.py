@@ -22,8 +22,7 @@ _ON_WORKERS = (
 )
 """Universes whose jobs hold a worker's slot; container and docker are vanilla (5) by number. Scheduler's (7:
 DAGMan) and local's (12) run where they are submitted; grid's (9) are in the history of another system."""
-_SAME_START_US = 60_000_000
-"""JobStartDate and JobCurrentStartDate of one run differ by no more."""
+_SAME_START_US = 60_000_000  # JobStartDate and JobCurrentStartDate of one run differ by no more
 _TEXTS = (
     *("GlobalJobId", "ClusterId", "ProcId", "DAGManJobId", "Owner", "JobStatus", "ExitBySignal"),
     *("LastRemoteHost", "CRAB_ReqName", "CRAB_Id", "CRAB_Retry", "CRAB_UserHN", "WMAgent_RequestName"),

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from features.common.errors import InputError, NotPlainError
 from features.common.input_files import PACKED, InputFile, Unpacked, plain
 
-MOST_LINE_BYTES = 16 * 2**20
-"""Of one line; what is longer is cut there, which makes no record of it."""
+MOST_LINE_BYTES = 16 * 2**20  # of one line; what is longer is cut there, which makes no record of it
 
 # What a core's cache holds, and no fewer lines than DuckDB takes at once.
 _CHUNK_BYTES = 2**20
@@ -29,8 +28,7 @@ _LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
 _MAY_HOLD_LINES = 2**20
 """Every packed file may hold so many lines, and a large one a line for each of its bytes."""
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What text in UTF-16 begins with."""
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # what text in UTF-16 begins with
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 

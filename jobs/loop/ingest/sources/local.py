@@ -14,11 +14,9 @@ from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
-_MOST_LEVELS = 100
-"""Of folders; a folder below counts as refused."""
+_MOST_LEVELS = 100  # of folders; a folder below counts as refused
 _PACKED = (".gz", ".bz2", ".zst", ".parquet")
-_UNPACKED = 10
-"""Bytes in memory of a byte in a packed file, about."""
+_UNPACKED = 10  # bytes in memory of a byte in a packed file, about
 WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 

@@ -19,8 +19,7 @@ _CODES_OF_SERVER = (
 _FIELDS = (*_NEEDED, *_TEXTS, *_CODES_OF_SERVER)
 _ENDED = ("finished", "failed", "cancelled", "closed")
 _NO_TIME = "[0 .]+|0000-.*|1970-01-01.*|(?i:nat)"
-_SERVER = "^(?:ai)?panda[^.]*([.]|$)"
-"""Hosts of PanDA's server, which changes jobs that no pilot reports on."""
+_SERVER = "^(?:ai)?panda[^.]*([.]|$)"  # hosts of PanDA's server, which changes jobs that no pilot reports on
 
 
 def header(line: str, path: str) -> Header:

@@ -12,8 +12,7 @@ _NUMBERS = ("timestamp", "bytes_sent", "bytes_rcvd", "op_time", "count")
 _NONE = r"(?i)^(n/?a|null|none|unknown|missing directory|localhost.*|\[?(::)?(ffff:)?(127[.][0-9.]+|1)?\]?)$"
 """What stands for none; a loopback address, whose `::` the records may lack, names nobody."""
 _ADDRESS = r"(?i)^\[?(?:(?:::)?ffff:)?([^\[\]]*)\]?$"
-_CACHES = "(?i)^(xrdcl-|xrootd)"
-"""The agents of caches at an origin."""
+_CACHES = "(?i)^(xrdcl-|xrootd)"  # the agents of caches at an origin
 _PERSON = '"remote_ip"[ ]*:[ ]*"[^"]*("|$)'
 _DAY_US = 86400 * 1_000_000
 

@@ -143,16 +143,13 @@ def _found(url: str, pattern: str) -> str:
 
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
-UNKNOWN = "unknown"
-"""The scope of a file of which neither its name nor a record tells one."""
+UNKNOWN = "unknown"  # the scope of a file of which neither its name nor a record tells one
 GUESSED = (UNKNOWN, *EXPERIMENTS[1:])
 """Scopes that stand for an experiment, and are not Rucio's; that of CMS is."""
 _HASHED = "^(.*)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$"
 """Rucio's own place for a file below a prefix: its scope, four digits of the MD5 of its DID, and its name."""
-_SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
-"""Else two files would have one DID, and a name lead elsewhere."""
-_OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"
-"""Such scopes have a folder a part."""
+_SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"  # else two files would have one DID, and a name lead elsewhere
+_OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"  # such scopes have a folder a part
 
 
 def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:

@@ -12,13 +12,11 @@ _TEXTS = (
     *("wmaid", "task", "meta_data.fwjr_id", "meta_data.host", "meta_data.wn_name", "meta_data.jobtype"),
     *("meta_data.jobstate", "meta_data.crab_id", "meta_data.crab_exit_code", "meta_data.ts"),
 )
-_CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"
-"""What CRAB's names of workflows begin with; the user follows."""
+_CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"  # what CRAB's names of workflows begin with; the user follows
 _UNSUBMITTED = "^(?:new|create|submit)"
 _AFTERWARDS = "^(?:stageOut|logArch)"
 """Steps that fail if one before them did, although a report may have them first."""
-_MEBIBYTE = 2**20
-"""CMSSW's MB."""
+_MEBIBYTE = 2**20  # CMSSW's MB
 
 
 def query(site: Site) -> sql.Query:

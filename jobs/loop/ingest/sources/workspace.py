@@ -20,8 +20,7 @@ from features.schema import ACCESSES, Table, arrow_schema
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
-MEMORY = "2GB"
-"""What a workspace holds in memory; the rest is in its folder."""
+MEMORY = "2GB"  # what a workspace holds in memory; the rest is in its folder
 
 _Settings = dict[str, str | bool | int | float | list[str]]
 _MOST_CORES = 8

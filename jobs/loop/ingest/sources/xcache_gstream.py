@@ -15,9 +15,7 @@ from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings
 
-_SHOWN_HOSTS = 3
-"""Hosts under one name that a warning lists."""
-
+_SHOWN_HOSTS = 3  # hosts under one name that a warning lists
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("lfn", "cache", "site", "event_id", "remote")),

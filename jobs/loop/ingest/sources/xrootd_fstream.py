@@ -18,8 +18,7 @@ from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
 
 _NAMELESS = "server-"
-_FIRST_US = 86400 * 1_000_000
-"""A server without a clock begins its windows in the first hours of 1970."""
+_FIRST_US = 86400 * 1_000_000  # a server without a clock begins its windows in the first hours of 1970
 _BYTES = ("size_bytes", "read", "readv", "written")
 _SCHEMA = pa.schema(
     [
