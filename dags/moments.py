@@ -37,13 +37,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-"""Format of partition keys, the same as that of an as_of."""
-
+KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # format of partition keys, the same as that of an as_of
 AS_OF = "{{ as_of(dag_run, params) }}"
-DAY = "{{ day(as_of(dag_run, params)) }}"
-"""Templates of a run's decision time, and of its UTC day."""
-
+DAY = "{{ day(as_of(dag_run, params)) }}"  # templates of a run's decision time, and of its UTC day
 LAST_DAY = "{{ day(ended(as_of(dag_run, params))) }}"
 LAST_HOUR = "{{ hour(ended(as_of(dag_run, params))) }}"
 """Templates of the last UTC hour that has ended by a run's decision time, for example 03, and of its day."""
@@ -174,8 +170,7 @@ class CachecastPlugin(AirflowPlugin):
 
 
 LOOK_EVERY_S = 10.0
-_MARGIN_S = 300
-"""A busy triggerer may be so late."""
+_MARGIN_S = 300  # a busy triggerer may be so late
 _log = logging.getLogger(__name__)
 
 

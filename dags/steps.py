@@ -37,16 +37,10 @@ CHAMPION, RECEIPTS, OUTCOMES = _asset("champion"), _asset("receipts"), _asset("o
 WAN, PLANS, SPARK = "cachecast_wan", "cachecast_plan", "cachecast_spark"
 LONG, LIGHT = "cachecast_long", "cachecast_light"
 """Pools of conf/deploy/pools.json: pushes, plans, and what may use Spark; what takes hours, and the rest."""
-_MOST_TASKS = 256
-"""Of a run at a time: pools alone limit it, as Airflow's own 16 would let hung caches hold up the others."""
-_CYCLE_FIRST, _AFTER_IT = 10, 1
-"""Priorities, absolute: a free slot goes to the cycle."""
-_TRIED_BY_HAND = ["dags", "test"]
-"""`airflow dags test` fails at the end of a DAG with a deadline (apache/airflow issue 73428)."""
-
-CACHE = "{{ task.env['CACHE'] }}"
-"""Name in the UI of a task that is mapped over caches."""
-
+_MOST_TASKS = 256  # of a run: pools limit it, as Airflow's own 16 would let hung caches hold up the others
+_CYCLE_FIRST, _AFTER_IT = 10, 1  # priorities, absolute: a free slot goes to the cycle
+_TRIED_BY_HAND = ["dags", "test"]  # it fails at the end of a DAG with a deadline (apache/airflow issue 73428)
+CACHE = "{{ task.env['CACHE'] }}"  # name in the UI of a task that is mapped over caches
 _AS_OF = Param(
     "",
     type="string",

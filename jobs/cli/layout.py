@@ -18,8 +18,7 @@ from jobs.ground.text import Row, as_row, heading, text
 READABLE = 24  # no text column is narrower than this, unless all its cells are
 TALL = 4  # lines that a row of a grid may take, and a few more where words are long
 _EDGES = 3  # characters of the lines and spaces around a cell
-_WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")
-"""A space that belongs to a number, as in `1 234 567 TB`."""
+_WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")  # a space within a number: `1 234 567 TB`
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from jobs.studies.simulate.accesses import Accesses
 
 AUTO = "auto"
-REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
-"""Capacities by default, as fractions of the bytes of all files."""
+REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"  # capacities by default, as fractions of all bytes
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
 SITE_POLICIES = "lru,lru+plan,clairvoyant"
 BYTE_HIT_RATIOS = "0.5,0.8"

@@ -22,9 +22,7 @@ from jobs.pages.verdicts import KNOWING
 from jobs.pages.verdicts import sizes as at_size
 from replay.study.use import running_mean
 
-POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
-"""Policies with a style of their own, in the order of the legend; others come between them."""
-
+POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")  # with styles of their own, as in the legend
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}

@@ -39,8 +39,7 @@ Hour = Annotated[int, pydantic.Field(ge=0, le=24)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
-PREFIX = r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$"
-"""What may come before the places of files at a server; empty: nothing."""
+PREFIX = r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$"  # what comes before the places of files at a server
 Destination = Annotated[str, pydantic.Field(pattern=r"^/[a-z-]+/[A-Za-z0-9._/*#>-]{1,200}$")]
 """Of messages at a broker, for example `/topic/xrootd.shoveler`."""
 

@@ -15,8 +15,7 @@ from features.stream.names import divided, joined
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 
-Kind = tuple[str, ...]
-"""What rows are, by which a worker tells them apart: a word, or the key of their partition."""
+Kind = tuple[str, ...]  # by which a worker tells rows apart: a word, or the key of their partition
 Piece = tuple[int, tuple[Kind, bytes]]  # the number of a part, and rows of a kind that are in it
 
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -46,11 +46,9 @@ from replay.workload import generate
 PLAIN = "plain"
 ORDERS: Final[Mapping[str, str]] = MappingProxyType({PLAIN: LRU, STEWARD: "learned"})  # by cache
 CAPACITY_SHARE: Final = 0.2  # what a cache may hold of the bytes of all files read
-LOW, HIGH = 0.75, 0.95
-"""Watermarks: further apart than usual, because so much of the cache comes between two looks here."""
+LOW, HIGH = 0.75, 0.95  # watermarks: far apart, because so much comes between two looks here
 READS: Final = 1800
-_GENERATED: Final = 20_000
-"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
+_GENERATED: Final = 20_000  # reads; the caches serve the last ones, the order learns from those before
 _ROWS: Final = 40_000  # of the training, which then takes seconds
 _SCALE: Final = 5e-5  # of sizes: an AOD file has about 100 kB
 _PAGE_BYTES: Final = 4096

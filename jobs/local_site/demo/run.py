@@ -45,8 +45,7 @@ UNPROVEN = (
     "pushed with --unproven: the demo promotes no model, because a month of records is too short to train "
     "one and prove it on the days after"
 )
-READS_BEFORE, READS_AFTER = 700, 400
-"""Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
+READS_BEFORE, READS_AFTER = 700, 400  # reads of jobs: the last before the plan, and the first after it
 PARTS = 5  # today's reads are made in this many parts, each followed by a push and a purge
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)

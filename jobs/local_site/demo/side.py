@@ -19,8 +19,7 @@ from models.serving.bundle_files import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 
-READ_EVERY_S: Final = 260
-"""Time of the generated site from one read to the next: its sixty days over the number of its reads."""
+READ_EVERY_S: Final = 260  # from one read to the next: sixty generated days over the number of reads
 READS_PER_S: Final = 60  # at most; the reads of a second stand for four hours of the generated site
 STEP_S: Final = 0.2  # time between two looks of a steward at its cache
 _READS_PER_LOOK: Final = 15

@@ -91,8 +91,7 @@ class Marks(NamedTuple):
         return int(self.high * self.capacity_bytes)
 
 
-MARKS = Marks(600_000_000, 0.90, 0.95)
-"""Of the demo's cache, which holds about one in a hundred of the month's bytes."""
+MARKS = Marks(600_000_000, 0.90, 0.95)  # about one in a hundred of the month's bytes
 
 
 @dataclasses.dataclass(frozen=True)

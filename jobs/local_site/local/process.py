@@ -184,8 +184,7 @@ def _written(file: Path) -> tuple[int, int]:
         return 0, 0
 
 
-PORTS: Final = range(15_000, 32_000)
-"""Below those that Linux gives to outgoing connections, which would take one before its server starts."""
+PORTS: Final = range(15_000, 32_000)  # below Linux's for outgoing connections, which would take one first
 
 
 def free_ports(n_ports: int) -> list[int]:

@@ -19,9 +19,7 @@ _PORTS = (
     *("airflow_worker_logs", "airflow_triggerer_logs", "hdfs", "hdfs_web"),
 )
 _SECRETS = ("placement-token", "airflow-password", "airflow-jwt", "salt")
-FOLDERS = ("traces", "files", "gstream")
-"""Of what is pulled: Rucio traces, a files catalogue, what the collector keeps."""
-
+FOLDERS = ("traces", "files", "gstream")  # of Rucio traces, a files catalogue, the collector's captures
 _BASE = """\
 # Written by `cachecast up` the first time; edit it, it is kept.
 [tables]

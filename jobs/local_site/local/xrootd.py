@@ -76,8 +76,7 @@ class CacheOptions(TypedDict, total=False):
     below base.
     """
     gstream_port: int | None  # UDP port of a `prefetch.xcache.receiver.Collector`
-    gstream_bytes: int
-    """Of a datagram, which is sent when it is full, and each second: reports longer than it are lost."""
+    gstream_bytes: int  # of a datagram, sent when full, and each second: longer reports are lost
     reports_opens: bool  # the f-stream and users' names go to the port too
     more: str  # lines that the cache's configuration ends with
 

@@ -25,8 +25,7 @@ _PRIOR = 50.0  # a queue is believed as if so many files more had been announced
 _MOST_A_DAY = 200.0  # a day counts as so many such files at most: one large task decides no more than a day
 LOOKS_BACK = 7  # days that are judged at most, if queues were not read for a while
 _GROWN, _FEW = 10, 1000
-_REMEMBERS_S = 7 * DAY_S
-"""A queue has grown if it has many more inputs than the median of its answers in so long."""
+_REMEMBERS_S = 7 * DAY_S  # a queue has grown if it has many more inputs than its median in so long
 
 
 def share_kept(days: Iterable[tuple[float, float]]) -> float:

@@ -21,13 +21,11 @@ from jobs.loop.ingest.announced import LOOKS_BACK
 from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
 
 _LATE_S = 6 * 3600  # so long after the last entry of a day has run out, the reads of it are known
-_PATIENCE_S = 7 * DAY_S
-"""A queue may put off what it announced for so long, or announce it anew, before that is judged."""
+_PATIENCE_S = 7 * DAY_S  # what was announced may be put off, or announced anew, before it is judged
 _INPUT = ["input", "is_dataset"]
 _NO_INPUTS = pa.table({"input": pa.array([], pa.string()), "is_dataset": pa.array([], pa.bool_())})
 _OF_READS = ["did", "site", "cache", "accessed_at", "known_at"]
-KEPT_S = _PATIENCE_S + (LOOKS_BACK + 4) * DAY_S
-"""So long, and as long as an entry is valid, answers are needed to judge their queue."""
+KEPT_S = _PATIENCE_S + (LOOKS_BACK + 4) * DAY_S  # so long, and while entries are valid, answers are judged
 
 
 class SiteNames(NamedTuple):

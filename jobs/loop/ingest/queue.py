@@ -27,8 +27,7 @@ from jobs.loop.ingest.sources.local import check_answers
 
 MOST_PREFILLS = 32
 _READ_WITHIN_S = 3600
-_COLLECTED = "rucio-*.jsonl"
-"""What the collector keeps of Rucio's messages, until they are too old to be read."""
+_COLLECTED = "rucio-*.jsonl"  # what the collector keeps of Rucio's messages, until too old
 
 
 @dataclasses.dataclass(frozen=True)

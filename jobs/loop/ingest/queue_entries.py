@@ -18,9 +18,7 @@ FURTHEST_S = 90 * 86400  # a start further ahead is a mistake; no plan looks tha
 MOST_JOBS = 10**9  # largest group of jobs; sums of larger ones might overflow
 MOST_INPUTS = 2_000_000  # of all entries together: each becomes a row in memory
 MOST_OF_ONE = MOST_INPUTS // 4  # of one owner; of a work, or a job, whose owner is unknown
-UNDER = "\n"
-"""Between the account that a broker vouches for and the user that a job states; the account makes room."""
-
+UNDER = "\n"  # between the account that a broker vouches for and the user that a job states
 SAMPLE_CHARS = 200
 
 _SOUND = re.compile(

@@ -17,10 +17,8 @@ from jobs.loop.ingest import merging
 from jobs.loop.ingest.sources import lines, workspace
 from jobs.loop.ingest.sources.sql import Query
 
-Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
-"""Makes raw records, batches of one schema, of what a worker is given."""
-COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)
-"""Kinds of rows: the `counts` of parsed rows, accepted rows, and rows of the table."""
+Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]  # makes raw records of what a worker gets
+COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)  # kinds of rows: counts, accepted, of the table
 
 _ROWS_SENT = 50_000  # rows that a worker divides into parts at once: about 20 MB
 _MEMORY = "1GB"

@@ -36,9 +36,7 @@ from prefetch.plan.value import OLDEST_S
 from replay.config import CacheConfig
 from replay.trace import Trace
 
-BLOCK_BYTES = 2**20
-"""Block size of the replay: an XCache fetches the blocks of a file that are read, of about this size."""
-
+BLOCK_BYTES = 2**20  # of the replay: an XCache fetches the blocks that are read, of about this size
 _READ = [
     *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
     *("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"),

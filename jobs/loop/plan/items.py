@@ -34,9 +34,7 @@ from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())
 _ORIGIN = ("origin", "why")
-
-PUSHED_AT_LEAST_S = DAY_S
-"""A plan may be pushed for at least this long, because a site may plan only once a day."""
+PUSHED_AT_LEAST_S = DAY_S  # a plan may be pushed so long, because a site may plan only once a day
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:

@@ -23,9 +23,7 @@ from prefetch.plan.items import PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.scores import NEVER_S, Files, KnownWork, Scores, with_known
 
-KEPT_BOUNDARIES = 256
-"""Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""
-
+KEPT_BOUNDARIES = 256  # scores in memory, because a replay repeats the same weeks per capacity
 _COLUMNS = ["did", "horizon_s", "probability", "size_bytes", "last_read_s"]
 
 

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from models.serving.bundle_files import ServedOrder
 
 
-LOOK_UP_EVERY_S: Final = 600.0
-"""A promotion takes effect within this time, and the time that it takes to load an order."""
-BEGINS_WITHIN_S: Final = 10.0
-"""A steward waits so long for an answer at its start; what comes later is taken when it comes."""
+LOOK_UP_EVERY_S: Final = 600.0  # a promotion takes effect within this, and the loading of an order
+BEGINS_WITHIN_S: Final = 10.0  # the wait for an answer at the start; a later one is taken when it comes
 LEARNED_WITHIN_S: Final = 60.0  # one that may follow no other order than a learned one waits so long
 MAY_BE_LEARNED: Final = ("auto", "learned")  # policies that can follow a learned order
 

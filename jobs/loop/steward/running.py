@@ -208,12 +208,10 @@ _PINS: Final = pydantic.TypeAdapter(dict[str, int])
 HISTORY_BYTES: Final = 500 * 10**6  # captures that are read at the start, the newest ones
 
 
-KNOWN_PER_HELD: Final = 3
-"""About so many files are known for each that is held, as those that were read before stay known."""
+KNOWN_PER_HELD: Final = 3  # known files per held one, as those that were read before stay known
 
 
-MANY_FILES: Final = 50_000
-"""Of more files processes of their own read the inventory; to start them takes a second."""
+MANY_FILES: Final = 50_000  # with more, processes of their own read the inventory, a second later
 
 
 @contextmanager

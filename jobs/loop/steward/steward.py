@@ -29,10 +29,8 @@ from replay.steward import Saved
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
-GIVES_WITHIN_S: Final = 20.0
-"""At its end a steward waits so long for the tables to take its figures; else the next one gives them."""
-MOST_FILES: Final = 2_000_000
-"""When more files are known, and a quarter of them at most is held, the steward begins anew with those."""
+GIVES_WITHIN_S: Final = 20.0  # at its end the tables have so long to take its figures; else later
+MOST_FILES: Final = 2_000_000  # if it knows more, and holds a quarter at most, it begins anew
 
 
 def run(

@@ -28,8 +28,7 @@ LEARNED_S: Final = 2 * DAY_S  # at the least, an evaluation learns from so much 
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
 _N_NAMED = 3
-FULL_SHARE = 0.8
-"""Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
+FULL_SHARE = 0.8  # captures that fill more of their quota raise an alarm: datagrams will be dropped
 SILENT_S = 300.0  # a steward that has reported nothing for longer is silent; it reports every minute
 
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-Sample = tuple[str, str, Mapping[str, str], float]
-"""Name, help, labels and value of one metric; metrics of one name have the same label names."""
+Sample = tuple[str, str, Mapping[str, str], float]  # name, help, labels, value; one name, same labels
 
 
 @contextmanager

@@ -38,8 +38,7 @@ from replay.study.benefit import Cluster
 
 _BACKLOG = 512
 _OTHER_DESCRIPTORS = 128  # file descriptors of the database, the event loop and libraries
-_LAST_ANSWERS_S = 10
-"""Time for the last answers when the service is stopped; a slow client must not delay it further."""
+_LAST_ANSWERS_S = 10  # when the service is stopped; a slow client must not delay it further
 _XROOTD_PORT = 1094
 
 

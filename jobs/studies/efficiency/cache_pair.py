@@ -15,8 +15,7 @@ from jobs.ground.text import bounds, percent
 from jobs.operator.site_report.recorded import counts_of_day, sums_by
 
 SEEN = 0.02  # the share of the bytes that `days_needed` is about
-_WIDTH, _POWER = 1.96, 0.84
-"""Of the normal distribution: a 95 % interval that leaves out 0 in 80 % of comparisons."""
+_WIDTH, _POWER = 1.96, 0.84  # a 95 % interval that leaves out 0 in 80 % of comparisons
 FEWEST_DAYS = 7  # before the steward began, and after it: with fewer there are no bounds
 
 

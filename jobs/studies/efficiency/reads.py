@@ -22,10 +22,8 @@ LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
 """From the site's storage, a cache's disk, an origin through a cache, and an origin past all caches."""
 MIXED, NOWHERE = "mixed", "no reads found"
 PURE = 0.8  # a job belongs to the place that gave it at least this share of its bytes; else it is mixed
-MOST_KINDS = 20
-"""Kinds of work with figures of their own: those that took most core time; the rest are `others`."""
-MOST_PAIRS = 1_000_000
-"""Of a file's reads and jobs in one hour; with more, the reads without a job are nobody's."""
+MOST_KINDS = 20  # kinds of work with figures: those with most core time; the rest are `others`
+MOST_PAIRS = 1_000_000  # of a file in one hour; with more, reads without a job are nobody's
 _LONGEST_DAYS = 7  # reads are looked for this long after the last day of starts
 _SLACK = "INTERVAL 60 SECOND"  # clocks of caches, nodes and batch systems differ by less
 _OF_JOBS = (

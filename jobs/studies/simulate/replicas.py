@@ -35,8 +35,7 @@ WORDS = {
     Kind.ON_TAPE: "elsewhere only on tape",
     Kind.LAST: "the last replica",
 }
-DROPPABLE = (Kind.FREE, Kind.RULED, Kind.UNKNOWN)
-"""The others are never proposed: a cache could not, or not soon, fetch the file again."""
+DROPPABLE = (Kind.FREE, Kind.RULED, Kind.UNKNOWN)  # of others a cache could not soon fetch the file
 
 
 @dataclasses.dataclass(frozen=True)

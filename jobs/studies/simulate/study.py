@@ -25,8 +25,7 @@ from replay.study.benefit import Tier
 from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
-DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
-"""Columns beside the trace that a study uses, if they exist."""
+DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")  # columns that a study uses
 N_STAGES = 5
 OVERRUN = 0.01  # a larger share of bytes read past the cache is mentioned in the answers
 MOST_NAMED = 6  # most categories in a sentence; the table has all

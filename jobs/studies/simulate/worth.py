@@ -29,16 +29,14 @@ from replay.study.benefit import BenefitModel, BytesRead, cost
 from replay.trace import window
 
 TB, DAYS_PER_YEAR = 10**12, 365
-LEAST_PAST_S = 7 * DAY_S
-"""Of the past that is left to learn from, where counting begins before the middle of a trace."""
+LEAST_PAST_S = 7 * DAY_S  # left to learn from, where counting begins before the middle of a trace
 GRID = 40  # capacities at which the page draws LRU
 _CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
 _NOTE = (
     "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
     "probability, and below the upper one with 95 %."
 )
-_LEARNING, _STEPS = 15, 20
-"""Steps of the progress, of about the same time, so that the time left is estimated well."""
+_LEARNING, _STEPS = 15, 20  # steps of the progress, of about the same time, to estimate what is left
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,10 +32,8 @@ _DAYS = 30
 _PATIENCE_S = 10.0  # longest time for an answer about one file
 _TIMEOUT_S = 10.0
 _AT_ONCE = 8
-_EVICT_PATIENCE_S: Final = 60.0
-"""With read-ahead a server counts a file as open for half a minute after it was closed."""
-_POLL_S, _AGAIN_S = 0.05, 10.0
-"""A second command while the first waits would remove the file after the next read."""
+_EVICT_PATIENCE_S: Final = 60.0  # with read-ahead a file counts as open for half a minute after it was
+_POLL_S, _AGAIN_S = 0.05, 10.0  # a command while the first waits would remove the file after a read
 _SETTLE_S = 0.5  # after it a block that was on its way when a client was ended is on disk
 
 

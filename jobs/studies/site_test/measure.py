@@ -33,10 +33,8 @@ from prefetch.xcache.reading import Piece, PieceRead, asked_bytes, plain
 
 _PING_TIMEOUT_S = 12.0
 _TRIAL_BYTES = 4 * 2**20
-_LEAST_TIMEOUT_S, _TIMES = 15.0, 20
-"""A run may take so many times what it takes at the rate of the trial, and at least so long."""
-_GIVEN_UP_AFTER = 2
-"""Failed runs in a row after which a place is left alone; a way of reading is after its first."""
+_LEAST_TIMEOUT_S, _TIMES = 15.0, 20  # a run may take so many times the trial's time, and at least so long
+_GIVEN_UP_AFTER = 2  # failed runs in a row: the place is left alone; a way of reading after one
 _SAFE: Final = 0.7  # part of the time that is planned with, by the trial
 _START_S = 1.0  # for the processes of a run, and evictions
 _SETTLE_S = 0.2

@@ -17,8 +17,7 @@ from typing import Any, Final
 from features.common.errors import InputError, ServiceError, TargetUnavailable
 from prefetch.xcache.reading import PART_BYTES, Piece
 
-COLD, WARM = "cold", "warm"
-"""Through the cache without the file, and with it; every other place is an origin, read directly."""
+COLD, WARM = "cold", "warm"  # through the cache without the file, and with it; others are origins
 SHARES: Final = (0.05, 0.35, 1.0)  # of a file, as the analysis benchmarks of CERN's study read, and all of it
 _MOST_CLIENTS = 256
 LEAST_BYTES = 2**20  # of a file: less says nothing of a rate

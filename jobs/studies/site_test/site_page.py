@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 _PLACES = "cold: through the cache without the files; warm: from what it holds; else directly from an origin."
 _HOW = "Points are medians of the rounds, whiskers the lowest and the highest round."
-MEASURED = "# measured by cachecast site-test"
-"""How settings begin that were measured."""
+MEASURED = "# measured by cachecast site-test"  # how measured settings begin
 _READINGS = ("5 %", "35 %", "whole")
 _LOG_ABOVE = 30  # ratio of the highest rate to the lowest above which the axis is logarithmic
 _SPREAD = 0.4

@@ -19,10 +19,7 @@ _OLD = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _NEW = re.compile(r"\s*\[\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _BLANK = re.compile(r"\n\s*\n")
 _EXPRESSION = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
-
-_LONGEST = 10_000
-"""Of an attribute without its quoted texts, and of an expression that is evaluated, in characters."""
-
+_LONGEST = 10_000  # of an attribute without its quoted texts, and of an expression, in characters
 _DEEPEST = 50
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _AMBIGUOUS = re.compile(r"""["']|//|/\*""")

@@ -15,9 +15,7 @@ from jobs.ground.settings.tree import Settings
 
 CROWDED = "too many: more than "  # begins why what would leave others no room is refused
 _MOST_SKEW_S = 300  # a broker's clock may be ahead of ours by so much
-_LATEST_S = 2**37
-"""A later time is as absurd, and may be beyond the last that has a name: in 9999, west of here."""
-
+_LATEST_S = 2**37  # later is as absurd, and may be beyond the last that has a name: in 9999
 _MOST_SITES = 1000
 
 _SAMPLED = (

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 
-CERTAINTY = 0.5
-"""That an assigned workflow reads a file at one of its sites before the entry expires: assumed."""
-
+CERTAINTY = 0.5  # that an assigned workflow reads a file at one of its sites in time: assumed
 _ASSIGNED = ("staging", "staged", "assigned", "acquired", "running-open", "running-closed")
 _EARLY = ("new", "assignment-approved")
 _INPUTS = ("inputdataset", "inputdatasets", "mcpileup", "datapileup")

@@ -16,9 +16,7 @@ from jobs.loop.ingest.queues.subscriptions import Created, UnmetError, met_by
 
 CERTAINTY = 0.5  # that what is brought is read there: assumed
 NEW_S = 7 * 86400  # a rule that is older brings nothing new
-STAGED_S = 6 * 3600
-"""From a request until a file is staged from tape, where the server states no time: assumed."""
-
+STAGED_S = 6 * 3600  # from a request until a file is staged from tape, if not stated: assumed
 _LATEST_S = 2**32  # what is made later is refused anyway
 _STATES = ("ok", "o", "replicating", "r", "stuck", "s")
 _COMING = ("queued", "waiting", "preparing", "submitting", "submitted")

@@ -8,8 +8,7 @@ from replay.config import expression
 
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
 _OURS = "^(?:cc[0-9]{1,3}|ask)[.]"  # sessions of our own connections (`prefetch.xcache.connections`)
-AHEAD_DAYS = 2
-"""Lines of the day that is pulled, and of the next, which has begun elsewhere, are not of the future."""
+AHEAD_DAYS = 2  # lines of the next day, which has begun elsewhere, are not of the future
 
 
 def query(site: Site) -> sql.Query:

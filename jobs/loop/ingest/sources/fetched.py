@@ -13,15 +13,10 @@ from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources.workspace import Workspace
 
-RowsOf = Callable[[str, Sequence[str] | None], pa.Table]
-"""The rows of a day of the table: some columns, or all."""
+RowsOf = Callable[[str, Sequence[str] | None], pa.Table]  # a day's rows: some columns, or all
 
-LOOK_BACK_DAYS = 3
-"""How far back the previous read is looked for; so a record can change reads this long after it."""
-
-SOURCE = "xcache_gstream"
-"""The source with one record per read, so that the disk can be compared between two reads."""
-
+LOOK_BACK_DAYS = 3  # for the previous read; so a record can change reads this long after it
+SOURCE = "xcache_gstream"  # one record per read, so that the disk can be compared between two
 _FACTS = (
     *("event_id", "source", "cache", "did", "name", "accessed_at", "closed_at", "size_bytes", "read_bytes"),
     *("bytes_hit", "bytes_missed", "disk_bytes", "disk_accesses", "bypassed_bytes"),

@@ -23,8 +23,7 @@ _LONGEST_S = 60 * 86400
 _LONGEST_SPAN_S = 366 * 86400
 _MOST_CORES = 4096
 _SLACK_S = 60  # clocks of a node and of its batch system differ by less
-_MOST_BUSY = 1.2
-"""Threads use somewhat more than the cores that they asked for; what is far above counts other cores."""
+_MOST_BUSY = 1.2  # threads use somewhat more than the cores that they asked for
 _SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
 _DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
 _MOST_OF_A_LINE = 2**17  # records in a line of 16 MiB: none is shorter than 128 bytes

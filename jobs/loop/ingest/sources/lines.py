@@ -26,8 +26,7 @@ _CHUNK_BYTES = 2**20
 # A MiB may be a million lines, and each has the name of its file.
 _LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
-_MAY_HOLD_LINES = 2**20
-"""Every packed file may hold so many lines, and a large one a line for each of its bytes."""
+_MAY_HOLD_LINES = 2**20  # every packed file may, and a large one a line for each of its bytes
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # what text in UTF-16 begins with
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')

@@ -17,8 +17,7 @@ from replay.config import expression
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
 FUTURE = "in the future"
-_AHEAD_DAYS = 366
-"""A pull of old records may be dated before them, but not by years; nor does a read go on for one."""
+_AHEAD_DAYS = 366  # a pull of old records may be dated before them, but not by years
 TEST_FILE = "not a read: a test file of monitoring"
 # No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
 MOST_BYTES = 2**55

@@ -27,8 +27,7 @@ _OF_URLS = (":", "?", "#", "&", "%")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
 _LHCB_DOOR = f"(?s)^/(?:eos/lhcb/grid/(?:prod|user)(/lhcb/.+)|.*({LHCB_LFN}))$"
-_OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"
-"""Where people keep copies, which are files of their own."""
+_OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"  # people keep copies: files of their own
 
 
 def with_hosts(url: str) -> list[dict[str, str]]:
@@ -144,8 +143,7 @@ def _found(url: str, pattern: str) -> str:
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
 UNKNOWN = "unknown"  # the scope of a file of which neither its name nor a record tells one
-GUESSED = (UNKNOWN, *EXPERIMENTS[1:])
-"""Scopes that stand for an experiment, and are not Rucio's; that of CMS is."""
+GUESSED = (UNKNOWN, *EXPERIMENTS[1:])  # they stand for an experiment, and are not Rucio's; CMS's is
 _HASHED = "^(.*)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$"
 """Rucio's own place for a file below a prefix: its scope, four digits of the MD5 of its DID, and its name."""
 _SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"  # else two files would have one DID, and a name lead elsewhere

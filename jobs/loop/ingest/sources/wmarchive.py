@@ -14,8 +14,7 @@ _TEXTS = (
 )
 _CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"  # what CRAB's names of workflows begin with; the user follows
 _UNSUBMITTED = "^(?:new|create|submit)"
-_AFTERWARDS = "^(?:stageOut|logArch)"
-"""Steps that fail if one before them did, although a report may have them first."""
+_AFTERWARDS = "^(?:stageOut|logArch)"  # steps that fail if one before them did, whatever their place
 _MEBIBYTE = 2**20  # CMSSW's MB
 
 
