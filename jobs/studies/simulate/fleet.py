@@ -120,26 +120,18 @@ def replay_fleet(
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], loaded.notes)
 
 
+_OF_CACHES = (
+    *("policy", "capacity_bytes", "requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio"),
+    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes"),
+)
+
+
 def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:
     hdd_hit_bytes = result.hit_bytes - result.ssd_hit_bytes
-    return {
-        "cache": cache,
-        "policy": result.policy,
-        "capacity_bytes": result.capacity_bytes,
-        "requests": result.requests,
-        "hits": result.hits,
-        "hit_ratio": result.hit_ratio,
-        "byte_hit_ratio": result.byte_hit_ratio,
-        "object_miss_ratio": result.object_miss_ratio,
-        "byte_miss_ratio": result.byte_miss_ratio,
-        "bytes_requested": result.bytes_requested,
-        "wan_bytes": result.wan_bytes,
-        "bypassed_bytes": result.bypassed_bytes,
-        "ssd_hit_bytes": result.ssd_hit_bytes,
-        "read_wait_s": result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD],
-        "peak_usage_bytes": result.peak_usage_bytes,
-        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        "seconds": result.seconds,
+    wait_s = result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD]
+    row = {"cache": cache} | {name: getattr(result, name) for name in _OF_CACHES} | {"read_wait_s": wait_s}
+    return row | {
+        name: getattr(result, name) for name in ("peak_usage_bytes", "peak_hour_wan_bytes", "seconds")
     }
 
 

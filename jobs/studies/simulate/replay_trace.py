@@ -174,33 +174,25 @@ def _named(caches: Caches) -> list[str]:
     return [name if name in caches.own else canonical(name, others=others) for name in caches.policies]
 
 
+_UNBOUNDED = ("hits", "hit_ratio", "object_miss_ratio")
+_OF_POLICIES = (
+    *("requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio", "byte_miss_ratio"),
+    *("bytes_requested", "wan_bytes", "prefetch_bytes", "prefetch_precision", "prefetch_coverage"),
+    *("wasted_bytes", "refetch_bytes", "bypassed_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"),
+)
+
+
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
     """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
-    result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
-    return {
-        "policy": policy,
-        "capacity_bytes": at.capacity_bytes,
-        "capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
-        "requests": result.requests,
-        "hits": None if is_bound else result.hits,
-        "hit_ratio": None if is_bound else result.hit_ratio,
-        "byte_hit_ratio": result.byte_hit_ratio,
-        "object_miss_ratio": None if is_bound else result.object_miss_ratio,
-        "byte_miss_ratio": result.byte_miss_ratio,
-        "bytes_requested": result.bytes_requested,
-        "wan_bytes": result.wan_bytes,
-        "prefetch_bytes": result.prefetch_bytes,
-        "prefetch_precision": result.prefetch_precision,
-        "prefetch_coverage": result.prefetch_coverage,
-        "wasted_bytes": result.wasted_bytes,
-        "refetch_bytes": result.refetch_bytes,
-        "bypassed_bytes": result.bypassed_bytes,
-        "peak_usage_bytes": result.peak_usage_bytes,
-        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        **gap_columns(gap),
-        "object_gap_closed": at.hits_gap_closed(policy),
-        "seconds": result.seconds,
+    result = at.rows[policy].result
+    row: dict[str, object] = {"policy": policy, "capacity_bytes": at.capacity_bytes}
+    row |= {"capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0}
+    row |= {
+        name: None if policy == BOUND and name in _UNBOUNDED else getattr(result, name)
+        for name in _OF_POLICIES
     }
+    hits_gap = at.hits_gap_closed(policy)
+    return row | {**gap_columns(at.gap(policy)), "object_gap_closed": hits_gap, "seconds": result.seconds}
 
 
 def steward_policies(
