@@ -7,7 +7,7 @@ import os
 import posixpath
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -44,9 +44,6 @@ class HdfsStore(RemoteStore):
     def make_folder(self, name: str) -> None:
         with self._service_errors():
             self._fs.makedirs(self._path(name), exist_ok=True)
-
-    def settle_folders(self, names: Iterable[str]) -> None:
-        """Do nothing: the NameNode answers when a name is in its journal."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         path = self._path(name)
