@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # format of partition keys, the same as that of an as_of
 AS_OF = "{{ as_of(dag_run, params) }}"
 DAY = "{{ day(as_of(dag_run, params)) }}"  # templates of a run's decision time, and of its UTC day
+WHOLE_DAYS = {
+    "from": "{{ day(as_of(dag_run, params), params.days) }}",
+    "to": "{{ day(as_of(dag_run, params), 1) }}",
+}
+"""Options for the last `params.days` whole days."""
+
 LAST_DAY = "{{ day(ended(as_of(dag_run, params))) }}"
 LAST_HOUR = "{{ hour(ended(as_of(dag_run, params))) }}"
 """Templates of the last UTC hour that has ended by a run's decision time, for example 03, and of its day."""

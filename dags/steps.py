@@ -195,6 +195,11 @@ def day_param(title: str) -> Param:
     return Param(type="string", format="date", title=title, description="UTC, for example 2026-03-01")
 
 
+def days_param(default: int, description: str, minimum: int = 1) -> Param:
+    """A number of days."""
+    return Param(default, type="integer", minimum=minimum, title="days", description=description)
+
+
 def listed(text: str) -> Any:
     """The output of a command with `--json`, for tasks that are mapped over it."""
     return json.loads(text)
