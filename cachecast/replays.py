@@ -1,7 +1,4 @@
-"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity.
-
-Traces from files, from tables in memory, and from generated workloads.
-"""
+"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity."""
 
 from __future__ import annotations
 

@@ -61,9 +61,7 @@ def pipeline(
 ) -> DAG:
     """A DAG; `doc` is its runbook.
 
-    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes
-    longer than its time is ended and tried again; missed deadlines are in the UI, and reported if there is a
-    webhook.
+    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time.
     """
     schedule_settings = scheduling()
     airflow = schedule_settings.airflow
@@ -103,7 +101,6 @@ def pipeline(
 
 
 def _due(settings: Scheduling, *, is_long: bool) -> DeadlineAlert:
-    """The deadline of a run: with the others of its chain, or alone."""
     within_s = settings.airflow.long_deadline if is_long else settings.due_s
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT if is_long else DecisionTime(within_s),
@@ -133,9 +130,8 @@ def step(
 ) -> BashOperator:
     """A task that runs `cachecast COMMAND`; an option with the value True is a flag.
 
-    The task is skipped if a value of `needs` is empty. Values reach the command through its environment only,
-    so that no text from outside becomes part of a shell command. The working directory is that of the worker:
-    relative paths mean the same to all commands there.
+    Skipped if a value of `needs` is empty. Values go by its environment only: no text from outside becomes a
+    shell command.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
     skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in needs]
@@ -196,12 +192,10 @@ def day_param(title: str) -> Param:
 
 
 def days_param(default: int, description: str, minimum: int = 1) -> Param:
-    """A number of days."""
     return Param(default, type="integer", minimum=minimum, title="days", description=description)
 
 
 def listed(text: str) -> Any:
-    """The output of a command with `--json`, for tasks that are mapped over it."""
     return json.loads(text)
 
 

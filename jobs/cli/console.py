@@ -43,8 +43,8 @@ _LOOK_S = 0.5
 def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    With --json: the whole answer, and nothing else on stdout. Else a table of `rows` (by default those of the
-    answer) with the `columns` (by default all), and a line that names the columns left out.
+    With --json the whole answer alone; else a table of `rows` (default: the answer's) with `columns`
+    (default: all).
     """
     if shown_as_json(answer):
         return
@@ -57,7 +57,6 @@ def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[st
 
 
 def shown_as_json(answer: Any) -> bool:
-    """Whether --json was given; the answer is printed then."""
     if is_json:
         json.dump(_as_rows(answer), sys.stdout, default=_jsonable, allow_nan=False)
         sys.stdout.write("\n")
@@ -69,7 +68,6 @@ def _as_rows(answer: Any) -> Any:
 
 
 def table(rows: Sequence[Row], title: str = "") -> None:
-    """Print a table for a person, if there are rows."""
     if rows and not is_json:
         _show_rows(_as_rows(rows), title, ())
 
@@ -85,8 +83,6 @@ def show_ranked(rows: Sequence[Row], capacity: str, *, title: str, columns: Sequ
 
 
 class Alarming(Protocol):
-    """An answer with alarms for the operator."""
-
     @property
     def alarms(self) -> Sequence[str]:
         """One sentence each."""
@@ -125,7 +121,6 @@ def _jsonable(value: object) -> object:
 
 
 def line(plain: str) -> None:
-    """Print a line to stdout as it is; with --json nothing."""
     if not is_json:
         out.print(plain, highlight=False, markup=False, soft_wrap=True)
 
@@ -164,10 +159,7 @@ def warn(plain: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """The progress of `what` on stderr, with the present step and the time taken so far.
-
-    A bar in a terminal, lines in a log; nothing with --quiet or --json.
-    """
+    """The progress of `what` on stderr: a bar in a terminal, lines in a log, nothing if quiet or JSON."""
     if is_json or is_quiet:
         yield unwatched
         return
@@ -221,7 +213,6 @@ def _lines(what: str) -> Iterator[Advance]:
 
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Advance]:
-    """A bar with the present step and the time it has taken so far."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=None),

@@ -1,7 +1,4 @@
-"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct.
-
-Nothing that libraries print after the end of the work is shown.
-"""
+"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct."""
 
 import atexit
 import logging
@@ -20,11 +17,7 @@ CODE = 130  # exit code of a process that Ctrl-C has ended
 
 @contextmanager
 def in_one_line(say: Callable[[str], None]) -> Iterator[None]:
-    """End the block on Ctrl-C: report it in one line by `say`, and raise SystemExit(130).
-
-    What the block raises while it unwinds, and what libraries log, is not shown. A second Ctrl-C ends the
-    process at once.
-    """
+    """End the block on Ctrl-C: one line by `say`, and SystemExit(130); at once for a second one."""
     came: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -59,11 +52,9 @@ def leave() -> None:
 
 
 def end_quietly() -> None:
-    """Print nothing to stderr once the process has ended its work and its exit handlers have run.
+    """Print nothing to stderr once the work has ended: call it before any work.
 
-    What a daemon thread still holds then, for example one of MLflow or Spark, DuckDB's binding (nanobind)
-    takes for leaks, and lists them on a page that looks like a crash; DuckDB offers no switch for that. Exit
-    handlers run last in, first out: call it before any work.
+    DuckDB's binding (nanobind) lists what a daemon thread still holds as leaks, and has no switch for that.
     """
     atexit.register(_silence)
 
@@ -99,11 +90,7 @@ _REMEDIES = {
 
 
 def remedy(error: Exception) -> str | None:
-    """What a person can do about `error`, in one line; None if the error is not a known one.
-
-    Known are full disks, too little memory, a missing Java, a package that is not installed, and paths that
-    cannot be used.
-    """
+    """What a person can do about `error`, in one line; None if it is not a known one."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if sys.modules.get(package) is None:

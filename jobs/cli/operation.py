@@ -79,7 +79,6 @@ def _show(region: Status) -> None:
 
 
 def _cache(cache: CacheStatus) -> dict[str, object]:
-    """A cache in few columns, each with the time of what it says."""
     held = f"{text.text('held_bytes', cache.held_bytes)} of {text.text('bytes', cache.capacity_bytes)}"
     fill = "" if cache.fill_share is None else f" ({text.percent(cache.fill_share)})"
     pins = f"{text.count(cache.pins)}, {text.text('bytes', cache.pinned_bytes)}"

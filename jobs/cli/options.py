@@ -34,10 +34,7 @@ EXPORTS = (".html", ".svg", ".csv", ".parquet", ".json")
 
 
 def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
-    """`path`, checked before the work: a file can be written there. Folders that are missing are made later.
-
-    Raises InputError.
-    """
+    """`path`, checked before the work: a file can be written there. Raises InputError."""
     if path is not None and not context.resilient_parsing:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file in it")
@@ -151,13 +148,11 @@ class AskedReads:
 
     @property
     def only(self) -> dict[str, str]:
-        """The roles of columns by which accesses are chosen, with the value asked for."""
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
 
     @property
     def what(self) -> str:
-        """The trace and the days, in words."""
         days = f"{self.since or 'its start'} to {self.until or 'its end'}" if self.since or self.until else ""
         name = "" if self.trace is None else "stdin" if self.trace == parsing.STDIN else self.trace.name
         return ", ".join(part for part in (name, days) if part)
@@ -190,8 +185,8 @@ class AskedReads:
 
 
 def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, object] = {}) -> Settings:
-    """The settings of this run; `tables`: root of the tables; `values`: other values of the command line, by
-    names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
+    """The settings of this run; `tables`: root; `values`: others by name (`COLLECT__BROKER`). Raises
+    ConfigError.
     """
     from jobs.ground.settings.tree import Settings
 

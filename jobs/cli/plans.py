@@ -199,7 +199,7 @@ def new_journal(settings: Settings) -> None:
 
 
 def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
-    """Print a plan; `with_files`: also the sums of its listed files, and a line for each file."""
+    """Print a plan; `with_files`: also the sums of its listed files, and a line for each."""
     from jobs.loop.plan.items import totals
 
     row = text.as_row(answer)
@@ -215,8 +215,8 @@ def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Raises UnprovenError if items were withheld, and TargetUnavailable if the cache's faults ended the push:
-    what is left of the plan is pushed by a later try. Exit code 1 if items failed and none was done.
+    Raises UnprovenError for withheld items, TargetUnavailable for the cache's faults; exit code 1 if all
+    failed.
     """
     if summary.expired or is_over:
         console.warn(
