@@ -43,8 +43,7 @@ _LOOK_S = 0.5
 def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    With --json the whole answer alone; else a table of `rows` (default: the answer's) with `columns`
-    (default: all).
+    With --json the whole answer; else a table of `rows` (default: the answer's) with `columns` (or all).
     """
     if shown_as_json(answer):
         return

@@ -215,8 +215,7 @@ def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Raises UnprovenError for withheld items, TargetUnavailable for the cache's faults; exit code 1 if all
-    failed.
+    Raises UnprovenError for withheld items, TargetUnavailable for a cache's faults; exit code 1: all failed.
     """
     if summary.expired or is_over:
         console.warn(

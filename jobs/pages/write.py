@@ -22,10 +22,7 @@ BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
 
 
 class Page(NamedTuple):
-    """What the HTML file shows: `answers`, the plot with `heading` and `note`, `rows`, then `more` tables.
-
-    `capacity`: the column of the capacities to pick from; empty: none.
-    """
+    """What the HTML file shows; `capacity`: the column to pick from (empty: none); `more`: further tables."""
 
     title: str
     notes: Sequence[str]

@@ -97,10 +97,7 @@ _YOUNG_S = 60.0  # a folder may not be locked yet for so long
 
 @contextmanager
 def exclusive(path: Path, work: str) -> Iterator[None]:
-    """Hold the lock file `path`, which stays and names its last holder, while the block runs.
-
-    Raises ConflictError, naming the holder; ConfigError if the file is another account's. Local only.
-    """
+    """Hold the lock file `path`, of this machine, in the block. Raises ConflictError (held), ConfigError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         file = path.open("a+")

@@ -72,8 +72,7 @@ class Side:
 class Pair:
     """Two caches that purge by themselves above `high_bytes`.
 
-    `purge_byte_hit_ratio`: replayed without a steward; `learned_from`: reads; `missing`: why they are not
-    real.
+    `purge_byte_hit_ratio`: replayed without a steward; `learned_from`: reads; `missing`: for real ones.
     """
 
     capacity_bytes: int

@@ -27,10 +27,7 @@ _LOG_CHARS = 1500
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep running, and its health check.
-
-    `words`: its command; `at`: where it answers; `page`: for a browser; `within_s`: time to start.
-    """
+    """A process to keep running: its command `words`, address `at`, browser's `page`, and time to start."""
 
     name: str
     words: Sequence[str]

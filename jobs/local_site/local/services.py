@@ -179,10 +179,7 @@ def writes(file: Path) -> Callable[[], bool]:
 
 
 def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
-    """Start what is not running, each healthy before the next; `tables`, `hdfs`: where tables are, at first.
-
-    Raises InputError, ServiceError, and ConflictError if another one is at work.
-    """
+    """Start what is not running, in order. Raises InputError, ServiceError, ConflictError (at work)."""
     if hdfs and tables is not None:
         raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None

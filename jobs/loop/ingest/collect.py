@@ -26,10 +26,7 @@ Figures = Callable[[str, Mapping[str, int]], None]  # takes the counts of `colle
 
 @dataclasses.dataclass(frozen=True)
 class Collecting:
-    """How datagrams and messages are collected.
-
-    `log` gets a line at the start, the end and every `log_every_s`, `figures` the counts. `concerns`: an RSE.
-    """
+    """How messages are collected; `log` and `figures` are called every `log_every_s`; `concerns`: an RSE."""
 
     settings: CollectSettings
     roll_bytes: int

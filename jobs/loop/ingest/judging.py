@@ -135,8 +135,7 @@ class _Judge:
     def _waits(self, day: str, site: str | None) -> tuple[IntArray, BoolArray]:
         """Until when what was claimed on `day` was claimed at last, and whether it is not to be judged yet.
 
-        It waits if each day since named it, and the newest answer, or its reads are not known yet; for
-        `_PATIENCE_S` at most.
+        It waits, for `_PATIENCE_S`, if each day since and the newest answer named it, or reads are unknown.
         """
         claims = self._of_day(day, site)
         last_s, is_named = claims.until_s.copy(), np.ones(len(claims.names), np.bool_)
@@ -196,8 +195,7 @@ def judge(
 ) -> None:
     """Count what `queue` announced on days that have run out by `as_of_s`, and what was read, once a day.
 
-    By reads known then at `sites`, without what still waits or was announced elsewhere; none known: not
-    judged.
+    By reads known then at `sites`, without what waits or was announced elsewhere; none known: unjudged.
     """
     reads, asked = tables.head(ACCESSES), _Judge(tables, queue, sites, as_of_s)
     last_s = (as_of_s - stale_s - _LATE_S) // DAY_S * DAY_S - DAY_S

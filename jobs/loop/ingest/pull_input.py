@@ -87,10 +87,7 @@ class Engine(Protocol):
         """The files at `path` in order; `whole`: also in folders below. Raises InputError."""
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        """Merge all at `paths`, some of the request's inputs.
-
-        Raises InputError, SchemaError (nothing is written), ConflictError: another pull is at work.
-        """
+        """Merge all at `paths`. Raises InputError, SchemaError, ConflictError; nothing is written then."""
 
 
 def pull(

@@ -55,8 +55,7 @@ def run(
 ) -> QueueSummary:
     """Read a queue of jobs: its state from `as_of_s` on; and judge what it announced on past days.
 
-    `source`: of `read_answer`, or `SERVER`: Rucio's. Raises InputError for a prefill's name or foreign
-    `site`.
+    `source`: of `read_answer`, or `SERVER`: Rucio's. Raises InputError for prefills' names, foreign `site`.
     """
     check_state(settings)
     if name.startswith(announced.PREFILLS):

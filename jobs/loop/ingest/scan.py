@@ -50,10 +50,7 @@ def run(
     as_of_s: int | None,
     force: bool = False,
 ) -> ScanSummary:
-    """Inventory and accesses of a namespace (default: the cache's settings); `force`: whatever is missing.
-
-    Raises ConfigError, and as `scan`.
-    """
+    """Inventory and accesses of a namespace, by default the cache's. Raises ConfigError, and as `scan`."""
     if namespace is None:
         known = settings.cache(cache)
         namespace, spaces = known.namespace, spaces or known.spaces

@@ -71,8 +71,8 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
         inventories = head.select(since=since, until=until, owner=cache)
         keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
     columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
-    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
-    held, held_s = (rows, parse_as_of(keys[0][1]) if keys else begin_s)
+    held = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    held_s = parse_as_of(keys[0][1]) if keys else begin_s
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None
     if held_s is not None:

@@ -122,10 +122,7 @@ def _no_predictions(tables: Tables, as_of_s: int, region: str) -> StaleInputErro
 
 
 def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
-    """Write the contents and plans of a cache at a decision time.
-
-    Raises StaleInputError without predictions, LimitError above what settings allow without `force`.
-    """
+    """Write a cache's contents and plans. Raises StaleInputError without predictions, LimitError."""
     tables, region = moment.tables, moment.settings.region.name
     judged = judge(moment)
     if not force:

@@ -101,10 +101,7 @@ def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:
 
 
 def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s: float) -> int:
-    """Delete a cache's plans that were settled `keep_s` ago; return the number of items deleted.
-
-    Their receipts are written first. Ages count from the newest plan at the latest: clocks go wrong.
-    """
+    """Delete a cache's plans settled `keep_s` ago, after their receipts; the number of items deleted."""
     n_items = 0
     newest_s = journal.reports.newest_s(cache, now_s=now_s)
     if newest_s is None:

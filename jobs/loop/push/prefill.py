@@ -129,10 +129,7 @@ def run(
     dry_run: bool,
     on_progress: Advance,
 ) -> PrefillSummary:
-    """Fetch the files of `request` into a cache within its limits; later plans keep them.
-
-    A dry run writes nothing. Raises InputError for no usable name, or a plan of the same time.
-    """
+    """Fetch a request's files within a cache's limits; later plans keep them. Raises InputError."""
     check_state(settings)
     moment = CacheAtMoment.asked(settings, cache, as_of_s)
     tables = moment.tables

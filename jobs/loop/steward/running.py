@@ -227,10 +227,7 @@ def running_steward(
     now_s: Callable[[], float] = time.time,
     paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, with what it holds and the names of its files, given or looked up.
-
-    `paced`: gives the order that is followed a clock of its own.
-    """
+    """The steward of `cache`, with what it holds, given or looked up; `paced`: gives an order a clock."""
     low, high = cache.watermarks
     cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
     if listing is None:

@@ -98,10 +98,7 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The region at `at`; `champion`: None if none was promoted; `drifted`: columns, the worst first.
-
-    `candidate_serves`: as `[mlflow] serve` allows, for lack of a champion.
-    """
+    """The region at `at`; `drifted`: columns, worst first; `candidate_serves`: for lack of a champion."""
 
     at: str
     region: str

@@ -17,10 +17,7 @@ _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLIN
 
 
 def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The items of a cache's newest plan of the last day and prefills since; one row, the latest, per file.
-
-    Without expired, failed and cancelled items.
-    """
+    """A cache's newest plan of the last day and prefills since: per file the latest item, if it counts."""
     plans = tables.head(PLANS)
     keys = partitions_of_last_day(plans, cache, as_of_s)
     inventories = tables.head(CONTENTS).partitions

@@ -82,8 +82,7 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
 def give_origins(database: duckdb.DuckDBPyConnection, tables: Tables, regions: Sequence[Region]) -> None:
     """Make of the table `accesses` (did, cache, accessed_at, origin …) the table `located`.
 
-    A read without an origin gets that of the file's last fetch, by this cache, else any; else the nearest of
-    `regions`.
+    A read without origin gets that of the file's last fetch, here, else anywhere; else the nearest region.
     """
     database.execute(
         "CREATE TABLE fetches AS SELECT did, cache, accessed_at, origin FROM accesses "

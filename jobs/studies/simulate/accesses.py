@@ -51,10 +51,7 @@ class Accesses:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayAnswer:
-    """A row per capacity and policy, and notes on rows that were changed or dropped.
-
-    `verdict`: of several caches, in sentences; `capacity`: the column of the capacities as asked for.
-    """
+    """A row per capacity (asked for as column `capacity`) and policy; `verdict`: of several caches."""
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]

@@ -81,10 +81,7 @@ def run(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU's curve of `accesses`: about twenty capacities, the given ones, and those that the ratios need.
-
-    Doubling is shown for given or configured capacities. Raises InputError, StaleInputError.
-    """
+    """LRU's curve at given, configured and spaced capacities, and ratios. Raises as `Accesses.load`."""
     on_progress(0, 1, "reading")
     if accesses.trace is None and not (capacities or fractions):
         site = accesses.only.get("site")

@@ -207,8 +207,7 @@ def steward_policies(
 ) -> dict[str, Policy | PartPolicy]:
     """Those of `names` that drive a steward, learned from accesses before `from_s`, for `capacities`.
 
-    `as_xcache`: with a live cache's delays; `block_bytes`: of parts. Raises ConfigError, InputError,
-    SchemaError.
+    `as_xcache`: with its delays; `block_bytes`: of parts. Raises ConfigError, InputError, SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:

@@ -39,8 +39,7 @@ _STORAGE_NOTE = (
 class StorageRequest:
     """What is asked: caches of these `capacities`; `keep_ruled`: propose only what no rule keeps.
 
-    `network_bytes_s`: of the WAN in the busiest hour (None: any); `node_disk_bytes`, `node_bytes_s`: per
-    node.
+    `network_bytes_s`: of the WAN in the busiest hour (None: any); `node_…`: of a cache node.
     """
 
     capacities: Sequence[int]
@@ -100,10 +99,7 @@ def run(
     rses: Sequence[str],
     on_progress: Advance,
 ) -> StorageAnswer:
-    """What caches replace of replicas at `rses` (empty: the caches' storage, or a trace's files).
-
-    Raises InputError, StaleInputError.
-    """
+    """What caches replace at `rses` (default: caches' storage, a trace). Raises as `Accesses.load`."""
     if not request.capacities or min(*request.capacities, request.node_disk_bytes, request.node_bytes_s) <= 0:
         raise InputError("capacities, and the disk and rate of a node, must be above 0")
     on_progress(0, len(request.capacities) + 1, "reading")

@@ -76,9 +76,8 @@ def write(
     raw: bool = False,
     on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
-    """Write `accesses.parquet` and `files.parquet`, or JSON lines (`raw`), equal for equal arguments.
-
-    Raises ConfigError, InputError.
+    """Write Parquet files, or JSON lines (`raw`), the same for equal arguments. Raises ConfigError,
+    InputError.
     """
     on_progress(0, 2, "generating")
     workload = generate(config)

@@ -57,8 +57,7 @@ class SiteFacts:
 class Option:
     """What could be done, per counted day; `saved_…` is against LRU at the capacity asked for.
 
-    `lower`, `upper`: 95 % bounds (None: too few days); `core_hours`: less waiting; `money_per_year`: saved
-    less cost.
+    `lower`, `upper`: 95 % bounds (None: few days); `core_hours`: less waiting; `money_per_year`: net.
     """
 
     option: str

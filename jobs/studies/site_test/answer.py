@@ -194,10 +194,7 @@ def toml(
     largest_bytes: int,
     what: str,
 ) -> str:
-    """`[regions]`, `[benefit]`, `[push]` for the site; `origins`: URLs by place; `what`: for comments.
-
-    `largest_bytes`: of the files that pushes fetch.
-    """
+    """`[regions]`, `[benefit]`, `[push]` for the site; `largest_bytes`: of pushed files; `what`: comment."""
     table = RateTable(rows)
     parts = [
         _regions(settings.regions, origins, {trip.place: trip.round_trip_ms for trip in trips}),

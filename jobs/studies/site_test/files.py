@@ -68,10 +68,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
 def choose(
     names: Sequence[str], cache: Server, origins: Sequence[Server], *, n_files: int, all_of: bool
 ) -> FilesToRead:
-    """At most `n_files`, or `all_of` the names, that cache and origins have alike and it does not hold.
-
-    Raises InputError if none is left, and what `ask` raises.
-    """
+    """At most `n_files`, or `all_of` the names, alike at cache and origins, not held. Raises InputError."""
     try:
         at_cache = _stats(cache, names)
     except TargetUnavailable as error:

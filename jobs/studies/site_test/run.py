@@ -31,10 +31,7 @@ _CACHE = "the cache"
 
 @dataclasses.dataclass(frozen=True)
 class SiteTest:
-    """What a test of a cache and its origins found; `settings`: TOML; `failures`: places and why (exit 1).
-
-    `read_bytes`: of the files, per reading of all of them.
-    """
+    """What a test found; `settings`: TOML; `failures`: places and why (exit 1); `read_bytes`: per reading."""
 
     cache: str
     version: str

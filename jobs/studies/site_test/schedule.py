@@ -85,8 +85,7 @@ def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
 def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Span]]:
     """What each kind reads: no cold read of a round has another's files, as far as there are files.
 
-    A cache may keep a file open after it was read. Direct reads have the cold files, warm ones the last
-    cold's.
+    A cache may keep a file open after it was read. Direct reads have the cold files, warm ones the last.
     """
     cold = _cold(tested)
     n_groups = min(len(cold), len(files))

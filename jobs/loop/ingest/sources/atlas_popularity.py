@@ -31,10 +31,7 @@ def header(line: str, path: str) -> Header:
 
 
 def query(site: Site, header: Header) -> sql.Query:
-    """Accesses of the roll-up, a row a line; `did` and `dataset` are the dataset.
-
-    `n_reads`: file_ops, else ops; `accessed_at`: timestamp (a day), `known_at`: created_at.
-    """
+    """Accesses of datasets, a row a line; `n_reads`: file_ops, else ops; of a day, known at created_at."""
     at = header.names.index("user") if "user" in header.names else None
     parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}

@@ -43,10 +43,7 @@ def hit(read: str, missed: str) -> str:
 
 
 def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]:
-    """Correct missed and hit bytes in `merged` by previous reads, whatever the order; the changed days.
-
-    `others`: days that `merged` lacks, whose rows are added if one changes.
-    """
+    """Correct missed and hit bytes of `merged`, and of days `others`, by previous reads; the changed days."""
     new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
     space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
     days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]

@@ -33,10 +33,7 @@ _TEXTS = (
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per worker's job that completed, or was removed after its start.
-
-    Failed: removed, ended by a signal, or exit code not 0. A CRAB job's id is CMSSW's `app_info`.
-    """
+    """Job records of ended worker's jobs; failed: removed, by signal or exit code; id: CMSSW's `app_info`."""
     crab_job = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
     default_universe = "CASE WHEN ends_with(Cmd, 'condor_dagman') THEN '7' ELSE '5' END"
     facts = {

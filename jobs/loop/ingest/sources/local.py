@@ -42,10 +42,7 @@ def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
-    """The files and folders at `path`, perhaps a glob, in order. Raises InputError.
-
-    `given`: the path that an operator gave, if `path` was listed there as a file.
-    """
+    """The files and folders at `path`, perhaps a glob; `given`: what an operator gave. Raises InputError."""
     place, root = local_path(path), local_path(given or path)
     if not os.path.lexists(root):
         root = _before_wildcards(root)

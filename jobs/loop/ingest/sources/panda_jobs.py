@@ -32,8 +32,7 @@ def header(line: str, path: str) -> Header:
 def query(site: Site, header: Header) -> sql.Query:
     """Job records, one per job that ended after a worker had it.
 
-    A failed job need not have a start, unless the server says why it never ran. `read_bytes`: of the input
-    files.
+    A failed job needs no start, unless the server says why it never ran; `read_bytes`: of the input files.
     """
     is_csv = bool(header.names)
     names = [name for name in _FIELDS if name in header.names]

@@ -18,10 +18,7 @@ _DAY_US = 86400 * 1_000_000
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row per record, a transfer in parts one per part; known at the end of their day.
-
-    Which parts belong together would depend on which files are there.
-    """
+    """Accesses, one row per record (of a transfer in parts per part), known at the end of their day."""
     ms = 'try_cast("timestamp" AS DOUBLE)'
     parsed = {
         "path": urls.plain_path(_known("object_name")),

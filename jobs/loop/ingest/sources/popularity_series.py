@@ -1,7 +1,4 @@
-"""Popularity of datasets: CSV of `dataset,week,accesses` (week w: 7·w days after 1970) or by `date`.
-
-Other columns only tell rows apart: a dataset may have one per site and week.
-"""
+"""Popularity of datasets as CSV, by `week` (7·w days after 1970) or `date`; other columns tell rows apart."""
 
 from collections.abc import Sequence
 

@@ -40,10 +40,7 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
 def csv_columns(
     names: Sequence[str], columns: Sequence[str], others: Sequence[str] = ()
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of CSV lines (value, input) what the steps `fields(columns)` need, and `malformed`.
-
-    `others`: columns that only the file names, which become `other 0`, `other 1`, …
-    """
+    """Makes of CSV lines what `fields(columns)` needs, and `malformed`; `others` become `other 0`, …"""
     called = [*((name, name) for name in columns), *((f"other {i}", name) for i, name in enumerate(others))]
     return functools.partial(
         _columns, len(names), tuple((column, names.index(name)) for column, name in called)

@@ -25,10 +25,7 @@ _FILE = rucio.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
 def rows(session: Session, names: Iterable[str]) -> Iterator[list[Row]]:
-    """The files of `names` (DIDs, or `scope:pattern` with `*`), in bounded lists. Raises ServiceError.
-
-    A file of two datasets comes twice, a dataset that is named twice once.
-    """
+    """The files of `names` (DIDs, `scope:pattern`), per dataset, in bounded lists. Raises ServiceError."""
     return _Catalogue(session).rows(names)
 
 

@@ -78,8 +78,7 @@ def host_name(host: str) -> str:
 def plain_path(url: str) -> str:
     """`/store/f.root` of a path at a server, or of a URL of any form; with a slash at the beginning.
 
-    Without server, CGI, doubled slashes, and a door's prefix before a whole LFN of CMS or LHCb, unless in
-    somebody's own area.
+    Without server, CGI, doubled slashes, and a door's prefix before an LFN of CMS or LHCb but a person's.
     """
     is_odd = f"NOT starts_with({url}, '/') OR {_holds(url, *_OF_URLS, *_REPEATED)}"
     is_behind_a_door = (

@@ -19,10 +19,7 @@ _MEBIBYTE = 2**20  # CMSSW's MB
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per report; failed: state not `success`, or exit code not 0; one core by default.
-
-    Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
-    """
+    """Job records, one per report; failed: not `success`, or by exit code; only cmsRun reports CPU time."""
     lists = {
         name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"
         for name, path in {

@@ -58,10 +58,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 class Senders:
-    """The caches that servers report as: by the settings of `site`, else the names they give themselves.
-
-    Nodes of a federation often share a name, so such hosts are warned of.
-    """
+    """The caches that servers report as, by `site` or their own names; shared names are warned of."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
