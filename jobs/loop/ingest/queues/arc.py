@@ -8,8 +8,7 @@ from xml.parsers import expat
 
 from features.common.errors import InputError
 from features.common.times import as_of_label
-from jobs.loop.ingest.queues.names import named
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, named, texts
 
 FORM = "description"  # the field of a job's record that says in which language it was described
 MOST_CHARS = 256 * 2**20  # of all descriptions together

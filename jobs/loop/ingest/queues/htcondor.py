@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from features.common.times import as_of_label
 from jobs.loop.ingest.queue_entries import UNDER
 from jobs.loop.ingest.queues import classads
-from jobs.loop.ingest.queues.names import is_data, named
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.place import Place, Refused, folded, is_data, moment_of, named, texts
 
 _IDLE, _RUNNING = 1, 2
 _STATES = {

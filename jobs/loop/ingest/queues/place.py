@@ -1,11 +1,12 @@
-"""Where and when an answer of a broker is read: the sites that are ours, and the time."""
+"""What readers of brokers' answers share: the sites that are ours, times, lists, and names of data."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -141,3 +142,34 @@ def folded(raw: object) -> dict[str, object] | None:
     if not isinstance(raw, Mapping):
         return None
     return {name.lower(): value for name, value in raw.items() if isinstance(name, str)}
+
+
+_URL = re.compile(
+    r"\b(?:x?roots?|https?|davs?|osdf|pelican|stash|gsiftp|srm|rucio)://"
+    r"""[^\s"',;/\\\]\[<>]*(?:;[^\s"'/\\\]\[<>]*)?/[^\s"',;\\\]\[<>]+"""
+)
+_LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
+_DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
+_WEB = ("http", "dav")
+_OPTIONS = re.compile(r"(?<=[^/]);[^/]*(?=/)|:[a-z]+=[^/]*$")
+"""What ARC writes into a URL: `;name=value` after the host, `:name=value` at the end."""
+_BY_RUCIO = re.compile(r"\Arucio://[^/]+/replicas/([^/]+)/([^/]+)\Z")
+
+
+def named(stated: Iterable[str], *, is_framework: bool = False) -> tuple[str, ...]:
+    """LFNs, DIDs and URLs of data in `stated`, each once; of a framework, whose URLs are code, LFNs alone."""
+    names: dict[str, None] = {}
+    for text in stated:
+        # Without ARC's options; of one that asks Rucio, the DID.
+        plain = () if is_framework else (_OPTIONS.sub("", url) for url in _URL.findall(text))
+        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)
+        names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or is_data(url))
+        bare = _URL.sub(" ", text)
+        names |= dict.fromkeys((*_LFN.findall(bare), *(() if is_framework else _DID.findall(bare))))
+    return tuple(names)
+
+
+def is_data(url: str) -> bool:
+    """Whether a name is a file of data, by its path."""
+    path = url.partition("?")[0]
+    return "/store/" in path or path.endswith(".root")
