@@ -212,8 +212,9 @@ def _train(demo: Demo) -> Any:
     with demo.step("training") as advance:
         report = training.run(demo.settings, until_s=demo.held_out_s, on_progress=advance)
     demo.screen.table([select(as_row(row), text.MODEL_COLUMNS) for row in report.models])
+    cycles = range(demo.held_out_s, demo.as_of_s + 1, demo.settings.features.cycle)
     with demo.step("predictions"):
-        scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
+        scored = predict.run(demo.settings, as_ofs=cycles)
     demo.show_result(f"{scored.rows:,} predictions at {scored.as_ofs} decision times")
     return report.models
 

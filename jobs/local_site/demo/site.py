@@ -172,11 +172,6 @@ class Demo:
         """First second of the days that no model is trained on."""
         return self.as_of_s - HELD_OUT_DAYS * DAY_S
 
-    @property
-    def held_out_cycles(self) -> list[int]:
-        """Plan boundaries of the held-out days, and the time of the plan."""
-        return list(range(self.held_out_s, self.as_of_s + 1, self.settings.features.cycle))
-
     @contextmanager
     def step(self, name: str) -> Iterator[Advance]:
         """Time a step and show its progress."""

@@ -102,7 +102,11 @@ class Promoted:
         """Let the order that was read last serve, unless it is too old."""
         now_s, order, faults = self._now_s(), self._read, list[str]()
         if order is not None and now_s - order.until_s > self._settings.training.max_age:
-            faults.append(self._too_old(order))
+            faults.append(
+                f"the order of {order.version} is of {as_of_label(order.until_s)}, older than "
+                f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not "
+                "serve; train, evaluate and promote"
+            )
             order = None
         if self._error is not None:
             rest = "no learned order serves" if order is None else f"the order of {order.version} serves on"
@@ -113,13 +117,6 @@ class Promoted:
         if fault not in (None, self.fault):
             _log.warning("%s", fault)
         self.fault = fault
-
-    def _too_old(self, order: ServedOrder) -> str:
-        return (
-            f"the order of {order.version} is of {as_of_label(order.until_s)}, older than "
-            f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not serve; "
-            "train, evaluate and promote"
-        )
 
 
 _STEP_S: Final = 0.1

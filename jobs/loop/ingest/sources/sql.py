@@ -156,7 +156,8 @@ def with_words(columns: Mapping[str, str]) -> list[Columns]:
     if len(texts) < 2:
         return [{name: word(field) for name, field in zip(columns, texts, strict=True)}]
     all_words = f"list_transform([{', '.join(texts)}], lambda t: {word('t')})"
-    is_odd = " OR ".join(f"({may_be_odd(field)})" for field in texts)
+    checks = (_is_none, _may_be_list, _may_be_number)
+    is_odd = " OR ".join(f"({check(field)})" for field in texts for check in checks)
     return [
         {"words": f"CASE WHEN {is_odd} THEN {all_words} END"},
         {
@@ -201,11 +202,6 @@ def _may_be_list(field: str) -> str:
 def _may_be_number(field: str) -> str:
     is_short = f"strlen({field}) <= {_LONGEST_NUMBER}"
     return f"{field} < ':' AND {field} >= '0' AND {is_short} AND contains({field}, '.')"
-
-
-def may_be_odd(field: str) -> str:
-    """Whether the word of a text may be another than itself."""
-    return " OR ".join(f"({check(field)})" for check in (_is_none, _may_be_list, _may_be_number))
 
 
 def first_reason(*checks: tuple[str, str]) -> str:
