@@ -73,6 +73,7 @@ def collect(
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
     from jobs.loop.ingest import collect as job
+    from jobs.loop.ingest.bus import Collecting
     from jobs.loop.ingest.queues.place import Place
     from jobs.operator.operate import prometheus
 
@@ -85,7 +86,7 @@ def collect(
     # Without names of sites it is not known what concerns them.
     place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder
-    how = job.Collecting(
+    how = Collecting(
         settings,
         parse_bytes(roll_size),
         parse_duration(roll_every),

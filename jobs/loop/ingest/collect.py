@@ -1,50 +1,23 @@
 """The daemon that writes what caches report, by UDP and through a broker, into captures and lines."""
 
 import contextlib
-import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from features.common.errors import ConfigError, InputError
-from features.common.times import as_of_label
 from features.common.units import format_bytes
 from jobs.ground.settings.tree import CollectSettings
 from jobs.ground.signals import until_signalled
 from jobs.ground.store.locks import exclusive
-from jobs.loop.ingest.bus import Bus, made_writable
+from jobs.loop.ingest.bus import Bus, Collecting, made_writable
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.xcache.receiver import Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
 
 _LOCK = ".collect.lock"
 _BROKER_S = 20
-
-Figures = Callable[[str, Mapping[str, int]], None]  # takes the counts of `collect` (UDP) and `collect_bus`
-
-
-@dataclasses.dataclass(frozen=True)
-class Collecting:
-    """How messages are collected; `log` and `figures` are called every `log_every_s`; `concerns`: an RSE."""
-
-    settings: CollectSettings
-    roll_bytes: int
-    roll_s: int
-    log_every_s: int
-    log: Callable[[str], None]
-    now_s: Callable[[], float]
-    figures: Figures
-    concerns: Callable[[str], bool]
-
-    def say(self, text: str) -> None:
-        self.log(f"{as_of_label(int(self.now_s()))} {text}")
-
-    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
-        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
-        self.figures(service, counts)
-        if alarm:
-            self.say(f"ALARM: {alarm}")
 
 
 def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str, int]:
@@ -99,18 +72,7 @@ def _follow(
 ) -> dict[str, int]:
     settings = how.settings
     try:
-        with Bus(
-            out,
-            broker,
-            destinations=settings.subscribe,
-            client=settings.client,
-            roll_bytes=how.roll_bytes,
-            roll_s=how.roll_s,
-            quota_bytes=settings.quota,
-            now_s=how.now_s,
-            log=how.say,
-            concerns=how.concerns,
-        ) as bus:
+        with Bus(out, broker, how) as bus:
             n_reported = 0
 
             def report(event: str = "followed") -> None:
@@ -129,7 +91,7 @@ def _follow(
                 how.report("collect_bus", bus.counts, event, alarm)
 
             how.say(f"following {settings.broker}, writing to {out}")
-            bus.run(stopping, report_every_s=how.log_every_s, report=report)
+            bus.run(stopping, report)
         report("stopped following")
         return {f"bus_{name}": n for name, n in bus.counts.items()}
     finally:
