@@ -33,7 +33,6 @@ from jobs.cli.ending import remedy
 from jobs.cli.layout import EXAMPLES
 
 _log = logging.getLogger(__name__)
-
 NOT_DUE = 99  # exit code of a command that had nothing to do; Airflow then skips the task and what follows it
 BEGIN = "To begin"
 LOOP = "The loop"
@@ -41,7 +40,6 @@ REPLAY = "Replay and study"
 CACHES = "Caches and pushes"
 PLACEMENT = "Placement and Rucio"
 OPERATION = "Operation"
-
 GROUPS: Mapping[str, Sequence[Any]] = {
     BEGIN: (site.init, operation.doctor, studies.worth_it, site.demo),
     LOOP: (

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from prefetch.steward.figures import StewardFigures
 
 _WithRse = Annotated[str, typer.Option("--cache", help="name of a configured cache with an rse")]
-
 rucio = typer.Typer(
     name="rucio",
     help="Report to Rucio what the caches hold, and keep their RSEs safe.",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-
 EXPORTS = (".html", ".svg", ".csv", ".parquet", ".json")
 """Formats in which `replay`, `curve` and `evaluate` write their answer, by the suffix of the file."""
 
@@ -91,7 +90,6 @@ Cache = Annotated[str, "name of a configured cache"]
 AsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to the newest"]
 MaybeAsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to now"]
 Day = Annotated[str | None, "UTC day, for example 2026-03-01"]
-
 Capacity = Annotated[str, "capacities, for example 50TB,100TB"]
 CapacityFraction = Annotated[
     str, "capacities as fractions of the bytes of all files read, for example 0.05,0.1"
@@ -105,7 +103,6 @@ Out = Annotated[
 OutPage = Annotated[
     Path | None, typer.Option(help="also write it as an HTML page to this file", callback=file_to_write)
 ]
-
 InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
 
 

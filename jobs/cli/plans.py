@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
 _STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
-
 _Action = Annotated[
     str, typer.Option("--action", help="list only these: evict, unpin, pin, prefetch, separated by commas")
 ]

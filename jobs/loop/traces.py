@@ -24,8 +24,6 @@ _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
     *("n_reads", "event_id", "cache", "site", "source", "known_at"),
 ]
-
-
 _log = logging.getLogger(__name__)
 
 

@@ -26,7 +26,6 @@ POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")  # with styles of their o
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
-
 _OTHER_COLOURS = (
     *("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24"),
     *("#1a237e", "#e65100", "#558b2f", "#4527a0", "#827717", "#00695c", "#d81b60"),

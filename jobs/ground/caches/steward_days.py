@@ -21,10 +21,8 @@ from jobs.ground.text import Row
 from prefetch.steward.lists import Asking
 
 _log = logging.getLogger(__name__)
-
 SILENT_S: Final = 60.0  # tables that have not answered for so long are unavailable
 _SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
-
 _Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
 _Day = Annotated[str, pydantic.AfterValidator(lambda day: day_label(parse_day(day)))]
 

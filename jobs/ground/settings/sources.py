@@ -10,8 +10,6 @@ from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, 
 from jobs.ground.signals import Stopped
 
 SERVER = "rucio_server"  # the source that is a server; `--input` is the request
-
-
 SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))  # the sources that other packages bring
 
 
@@ -31,7 +29,6 @@ def known() -> str:
 
 
 SourceName = Annotated[str, pydantic.AfterValidator(_checked)]
-
 IN_USE = "in-use"  # the request for the datasets that are in use, by the accesses table
 
 

@@ -38,7 +38,6 @@ WholeDays = Annotated[Seconds, pydantic.AfterValidator(_whole_days)]
 Hour = Annotated[int, pydantic.Field(ge=0, le=24)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
 PREFIX = r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$"  # what comes before the places of files at a server
 Destination = Annotated[str, pydantic.Field(pattern=r"^/[a-z-]+/[A-Za-z0-9._/*#>-]{1,200}$")]
 """Of messages at a broker, for example `/topic/xrootd.shoveler`."""

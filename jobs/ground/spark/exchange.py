@@ -17,7 +17,6 @@ from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, ne
 
 Kind = tuple[str, ...]  # by which a worker tells rows apart: a word, or the key of their partition
 Piece = tuple[int, tuple[Kind, bytes]]  # the number of a part, and rows of a kind that are in it
-
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 
 

@@ -24,7 +24,6 @@ from jobs.ground.settings.tree import SparkSettings
 from jobs.ground.spark import check_spark, is_submitted, write_code
 
 _log = logging.getLogger(__name__)
-
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 # Before a session exists, only a log4j file can silence the messages of its start.

@@ -27,7 +27,6 @@ _log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
 _FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 Key = tuple[str, ...]  # of a partition: its values, in the order of the table's partition columns
 
 

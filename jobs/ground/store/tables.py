@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
-
 _log = logging.getLogger(__name__)
 
 

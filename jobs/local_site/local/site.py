@@ -51,12 +51,10 @@ url = "http://127.0.0.1:{airflow}"
 pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/", xcache_gstream = "{out}/gstream/" }}
 reports = "{out}/reports"
 """
-
 _PRIVATE = """\
 [users]
 salt = "{salt}"
 """
-
 _XCACHE = """\
 name = "{name}"  # as the server calls itself
 kind = "xcache"
@@ -66,7 +64,6 @@ namespace = "{out}/xrootd/ns"
 gstream = "{out}/gstream"
 steward = true
 """
-
 _FOLDER = """\
 name = "{name}"
 kind = "directory"  # no XRootD server is installed here

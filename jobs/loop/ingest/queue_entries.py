@@ -20,7 +20,6 @@ MOST_INPUTS = 2_000_000  # of all entries together: each becomes a row in memory
 MOST_OF_ONE = MOST_INPUTS // 4  # of one owner; of a work, or a job, whose owner is unknown
 UNDER = "\n"  # between the account that a broker vouches for and the user that a job states
 SAMPLE_CHARS = 200
-
 _SOUND = re.compile(
     "not waiting|not a job:|not copied|not new|names no dataset|for other sites|for tape|of a cache|"
     "rse_expression|until: has passed"

@@ -19,7 +19,6 @@ from jobs.loop.ingest.sources.sql import Query
 
 Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]  # makes raw records of what a worker gets
 COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)  # kinds of rows: counts, accepted, of the table
-
 _ROWS_SENT = 50_000  # rows that a worker divides into parts at once: about 20 MB
 _MEMORY = "1GB"
 

@@ -35,7 +35,6 @@ LOOK_UP_EVERY_S: Final = 600.0  # a promotion takes effect within this, and the 
 BEGINS_WITHIN_S: Final = 10.0  # the wait for an answer at the start; a later one is taken when it comes
 LEARNED_WITHIN_S: Final = 60.0  # one that may follow no other order than a learned one waits so long
 MAY_BE_LEARNED: Final = ("auto", "learned")  # policies that can follow a learned order
-
 _log = logging.getLogger(__name__)
 
 

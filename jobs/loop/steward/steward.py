@@ -193,7 +193,6 @@ def _give_back() -> None:
 
 
 KEEP_EVERY_S: Final = 3600.0
-
 _log = logging.getLogger(__name__)
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from prefetch.steward.figures import StewardFigures
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
 Sample = tuple[str, str, Mapping[str, str], float]  # name, help, labels, value; one name, same labels
 
 

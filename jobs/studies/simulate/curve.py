@@ -23,7 +23,6 @@ from replay.trace import Trace
 N_POINTS = 20  # capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read
 LEAST_FRACTION = 0.001
 N_IDEAL = 5  # capacities at which clairvoyant and bound are shown too
-
 Ratios = tuple[float, float]
 _Key = tuple[str, int]
 _IDEAL = ("clairvoyant", BOUND)

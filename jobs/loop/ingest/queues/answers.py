@@ -31,9 +31,7 @@ _LISTS = ("jobs", "tasks", "rules", "result")  # names under which a server's an
 _NO_JOBS = "All queues are empty"
 _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
-
 Kind = Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"]
-
 _READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
     "htcondor": htcondor.entries,
     "arc": arc.entries,

@@ -26,7 +26,6 @@ _ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
 _SUBJECT = re.compile(r"(?m)(?<!\\\n)^subject=(.+)$")
 """The first, unless it is in an argument, whose ends of lines older A-REX only escape."""
 _UNREAD = "not a description that can be read"
-
 _Tree = list["str | _Tree"]
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from features.common.errors import InputError
 
 EXTRA = "install cachecast[htcondor]"
-
 _OLD = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _NEW = re.compile(r"\s*\[\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _BLANK = re.compile(r"\n\s*\n")
@@ -26,7 +25,6 @@ _AMBIGUOUS = re.compile(r"""["']|//|/\*""")
 """Outside quoted texts: an open quote, a quoted name, a comment, none of which `condor_q` writes."""
 _OPENING, _CLOSING = (np.frombuffer(brackets, np.uint8) for brackets in (b"([{", b")]}"))
 _AT_ONCE = 2**24
-
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _QUICK = frozenset(
     (

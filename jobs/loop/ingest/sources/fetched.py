@@ -14,7 +14,6 @@ from features.schema import ACCESSES
 from jobs.loop.ingest.sources.workspace import Workspace
 
 RowsOf = Callable[[str, Sequence[str] | None], pa.Table]  # a day's rows: some columns, or all
-
 LOOK_BACK_DAYS = 3  # for the previous read; so a record can change reads this long after it
 SOURCE = "xcache_gstream"  # one record per read, so that the disk can be compared between two
 _FACTS = (

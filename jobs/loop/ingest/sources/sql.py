@@ -39,9 +39,7 @@ _MOMENT = f"{_DATE}(?:[T ]{_TIME}(?:Z| UTC|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
 # As a pattern: DuckDB makes a join of each list of many words.
 _LONGEST_NUMBER = 24
 _LONGEST_NO_NAME, _NO_NAME = max(map(len, NO_NAMES)), literal(expression(NO_NAMES))
-
 Columns = Mapping[str, str]  # expressions by the name of their column
-
 with_parts, named = urls.with_parts, urls.named
 
 

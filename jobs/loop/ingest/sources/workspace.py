@@ -21,7 +21,6 @@ from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
 MEMORY = "2GB"  # what a workspace holds in memory; the rest is in its folder
-
 _Settings = dict[str, str | bool | int | float | list[str]]
 _MOST_CORES = 8
 _ROWS_AT_ONCE = 100_000
