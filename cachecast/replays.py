@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _ARGUMENTS = {"sort": "sort=True", "from": "since", "capacity": "capacities"}
+Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
+_NO_COLUMNS: Mapping[str, str] = {}
 
 
 def _in_python(text: str) -> str:
@@ -65,10 +67,6 @@ def _says_arguments(call: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return called
-
-
-Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
-_NO_COLUMNS: Mapping[str, str] = {}
 
 
 @_says_arguments

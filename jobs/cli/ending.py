@@ -13,6 +13,29 @@ from types import FrameType
 from features.common.errors import printable
 
 CODE = 130  # exit code of a process that Ctrl-C has ended
+_NO_ROOM = (
+    "No space left on device",
+    "File too large",
+    "Disk quota exceeded",
+    "database or disk is full",
+    "No usable temporary directory",
+)
+_NO_MEMORY = (
+    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
+    "machine with more memory, and run it again"
+)
+_REMEDIES = {
+    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
+    "(`java -version`), and sound values of [spark] driver_memory and conf",
+    ("DRIVER_MEMORY", "EXECUTOR_MEMORY", "java.lang.OutOfMemoryError"): "Spark has too little memory; no "
+    "table is half written: raise [spark] driver_memory, on a cluster also spark.executor.memory in its conf "
+    "(each 450m at least), and run it again",
+    ("ExecutorLostFailure", "Python worker exited", "failed to map segment", "\nMemoryError"): "a worker of "
+    "Spark has too little memory; no table is half written: raise in [spark] conf "
+    "spark.executor.memoryOverhead (and spark.executor.pyspark.memory, if it is set), and run it again",
+    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
+    "Spark's temporary files (spark.local.dir) are, and run it again",
+}
 
 
 @contextmanager
@@ -62,31 +85,6 @@ def end_quietly() -> None:
 def _silence() -> None:
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-
-
-_NO_ROOM = (
-    "No space left on device",
-    "File too large",
-    "Disk quota exceeded",
-    "database or disk is full",
-    "No usable temporary directory",
-)
-_NO_MEMORY = (
-    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
-    "machine with more memory, and run it again"
-)
-_REMEDIES = {
-    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
-    "(`java -version`), and sound values of [spark] driver_memory and conf",
-    ("DRIVER_MEMORY", "EXECUTOR_MEMORY", "java.lang.OutOfMemoryError"): "Spark has too little memory; no "
-    "table is half written: raise [spark] driver_memory, on a cluster also spark.executor.memory in its conf "
-    "(each 450m at least), and run it again",
-    ("ExecutorLostFailure", "Python worker exited", "failed to map segment", "\nMemoryError"): "a worker of "
-    "Spark has too little memory; no table is half written: raise in [spark] conf "
-    "spark.executor.memoryOverhead (and spark.executor.pyspark.memory, if it is set), and run it again",
-    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
-    "Spark's temporary files (spark.local.dir) are, and run it again",
-}
 
 
 def remedy(error: Exception) -> str | None:

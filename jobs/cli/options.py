@@ -237,7 +237,6 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     if takes_settings:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
     parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
-
     parts.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     def typed(**values: Any) -> None:

@@ -34,6 +34,12 @@ _EvictNow = Annotated[
     bool, typer.Option("--evict-now", help="evict at once what else is left to the cache's steward")
 ]
 _OfPlan = Annotated[str | None, typer.Option("--as-of", help="decision time of one plan; all without it")]
+push = typer.Typer(
+    name="push",
+    help="Carry out a cache's plan, confirmed by the cache itself.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 def plan(
@@ -79,14 +85,6 @@ def plan(
     )
     for alarm in answer.alarms:
         console.warn(alarm)
-
-
-push = typer.Typer(
-    name="push",
-    help="Carry out a cache's plan, confirmed by the cache itself.",
-    no_args_is_help=True,
-    add_completion=False,
-)
 
 
 @push.command()

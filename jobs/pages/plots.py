@@ -38,6 +38,8 @@ _SPREAD = 0.6  # width shared by the policies at one capacity; capacities are 1 
 _CAPACITY = {"capacity_bytes": "capacity", "capacity_fraction": "capacity, % of the bytes read"}
 _GAP = "gap to the bound closed, %"
 _Amounts: TypeAlias = IntArray | FloatArray
+BYTES_AXIS = FuncFormatter(lambda value, _: format_bytes(value) if value else "0")
+COUNTS_AXIS = FuncFormatter(lambda value, _: count(value))
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -318,10 +320,6 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
         plot.axes.set(ylabel="WAN saved per day")
         dated(plot.axes)
         return plot
-
-
-BYTES_AXIS = FuncFormatter(lambda value, _: format_bytes(value) if value else "0")
-COUNTS_AXIS = FuncFormatter(lambda value, _: count(value))
 
 
 def as_times(time_s: IntArray) -> npt.NDArray[np.datetime64]:

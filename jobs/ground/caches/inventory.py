@@ -45,6 +45,7 @@ It must hold two thirds of them. So 99 of 100 times an inventory is refused of w
 """
 _CHANCE = random.SystemRandom()
 _log = logging.getLogger(__name__)
+_XROOTD_PORT = 1094
 
 
 def target(
@@ -250,9 +251,6 @@ def _moment(key: Key) -> str:
 
 def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
-
-
-_XROOTD_PORT = 1094
 
 
 def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:

@@ -16,6 +16,8 @@ from jobs.ground.settings.sources import SERVER, SourceName
 from jobs.ground.settings.values import Bytes, HttpUrl, Name, Seconds, SecretHttpUrl, Section, Share, checked
 from replay.study.benefit import BenefitModel, EfficiencyPoint
 
+Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
+
 
 class QueueInput(Section):
     """A queue of jobs. `input`: where its entries are read; `site`: of entries that name no site."""
@@ -154,9 +156,6 @@ class ServeSettings(Section):
         if self.client_ca and not self.tls_cert:
             raise ValueError("client_ca needs tls_cert: certificates are shown over TLS")
         return self
-
-
-Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
 
 
 class StewardSettings(Section):

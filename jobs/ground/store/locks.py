@@ -32,6 +32,8 @@ from features.common.errors import ConfigError, ConflictError
 if TYPE_CHECKING:
     from jobs.ground.store.filesystems import Store
 
+_YOUNG_S = 60.0  # a folder may not be locked yet for so long
+
 
 @contextmanager
 def alone_at(folder: Path, work: str) -> Iterator[None]:
@@ -90,9 +92,6 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
         with contextlib.suppress(ConfigError):  # no lock there: nobody can tell, and nobody removes it
             stack.enter_context(alone_at(Path(folder), "work"))
         yield Path(folder)
-
-
-_YOUNG_S = 60.0  # a folder may not be locked yet for so long
 
 
 @contextmanager

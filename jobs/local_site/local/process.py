@@ -23,6 +23,7 @@ MARK = "CACHECAST_DEPLOYMENT"
 _POLL_S = 0.2
 _STOP_S = 30.0
 _LOG_CHARS = 1500
+PORTS: Final = range(15_000, 32_000)  # below Linux's for outgoing connections, which would take one first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +180,6 @@ def _written(file: Path) -> tuple[int, int]:
         return int(pid), int(begun)
     except (OSError, ValueError):
         return 0, 0
-
-
-PORTS: Final = range(15_000, 32_000)  # below Linux's for outgoing connections, which would take one first
 
 
 def free_ports(n_ports: int) -> list[int]:

@@ -19,6 +19,8 @@ from prefetch.target import Held
 
 _IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
+_LOOKED_AT = ["did", "scope", "name", "source"]
+_ORDER = [("did", "ascending"), ("event_id", "ascending")]
 
 
 def dids_of(
@@ -111,10 +113,6 @@ def settle(
     pieces = ((key, settled(key, ACCESSES.column_names)[1].sort_by(_ORDER)) for key in changed)
     if changed:
         tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
-
-
-_LOOKED_AT = ["did", "scope", "name", "source"]
-_ORDER = [("did", "ascending"), ("event_id", "ascending")]
 
 
 def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:

@@ -18,6 +18,12 @@ from prefetch.plan.scores import HALF_READ_S, KnownWork
 _STATED = ("n_jobs", "missed", "doubt")
 _LEAST = 1e-9
 _EVERYTHING: Mapping[str, float] = MappingProxyType({})
+_NUMBERS = ("size_bytes", "n_jobs", "wait_s", "certainty", "late_s")
+NO_FILES = pa.table(
+    {"did": pa.array([], pa.string())}
+    | {name: pa.array([], pa.int64()) for name in _NUMBERS}
+    | {"certainty": pa.array([], pa.float64()), "queues": pa.array([], pa.string())}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +46,6 @@ class Queued:
     def announcers(self, dids: pa.Array) -> pa.Array:
         place = pc.index_in(dids, value_set=self.files["did"].combine_chunks())
         return self.files["queues"].combine_chunks().take(place)
-
-
-_NUMBERS = ("size_bytes", "n_jobs", "wait_s", "certainty", "late_s")
-NO_FILES = pa.table(
-    {"did": pa.array([], pa.string())}
-    | {name: pa.array([], pa.int64()) for name in _NUMBERS}
-    | {"certainty": pa.array([], pa.float64()), "queues": pa.array([], pa.string())}
-)
 
 
 def files_of_inputs(

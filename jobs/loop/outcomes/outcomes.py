@@ -42,6 +42,11 @@ _READ = [
     *("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"),
 ]
 _CODES = {action.value: action.code for action in Action}
+_UTC = pa.timestamp("us", tz="UTC")
+_READ_COLUMNS = [
+    *("did", "cache", "accessed_at", "closed_at", "known_at"),
+    *("bytes_hit", "bytes_missed", "n_reads"),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +142,6 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
     )
 
 
-_UTC = pa.timestamp("us", tz="UTC")
-
-
 def _record(
     tables: Tables, reads: pa.Table, pushed: pa.Table, held: pa.Table, control_share: float
 ) -> CacheRecord:
@@ -198,12 +200,6 @@ def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> se
     rows = tables.head(OUTCOMES).rows(columns, since=since, until=until, owner=cache)
     is_over = pc.less_equal(rows["expires_at"], dt.datetime.fromtimestamp(until_s, dt.UTC))
     return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
-
-
-_READ_COLUMNS = [
-    *("did", "cache", "accessed_at", "closed_at", "known_at"),
-    *("bytes_hit", "bytes_missed", "n_reads"),
-]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,6 +37,9 @@ _OUTSIDE = (
     "outside-federation: the redirector sends no reader to this cache, so nothing is planned for it; connect "
     "its cmsd, or set its `address` to what the redirector names"
 )
+MOST_BYTES_PER_S = 125 * 10**9  # no cache's network brings more, 1 Tbit/s; records may claim anything
+NO_LIMIT = 2**62
+_HOUR_S = 3600
 
 
 class FileFacts(NamedTuple):
@@ -186,9 +189,6 @@ def _last_use_s(file: Held, as_of_s: int) -> int:
     return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
 
 
-MOST_BYTES_PER_S = 125 * 10**9  # no cache's network brings more, 1 Tbit/s; records may claim anything
-
-
 class Inflows(NamedTuple):
     """Bytes that came in `by_cycle`, oldest first; `fault`: what was claimed and cannot be, None: nothing."""
 
@@ -232,10 +232,6 @@ def _inflow_fault(most: int, cycle_s: int) -> str:
         f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
         "more than any network brings; the plan goes by [plan] assumed_inflow instead"
     )
-
-
-NO_LIMIT = 2**62
-_HOUR_S = 3600
 
 
 def origin_bytes(

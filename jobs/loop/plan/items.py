@@ -35,6 +35,8 @@ from prefetch.target import Held
 _ACTIONS = pa.array(list(ACTIONS), pa.string())
 _ORIGIN = ("origin", "why")
 PUSHED_AT_LEAST_S = DAY_S  # a plan may be pushed so long, because a site may plan only once a day
+_ROWS_AT_ONCE = 5000
+_COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:
@@ -178,10 +180,6 @@ def totals(files: Sequence[PlannedFile]) -> str:
     sums = {action: [file.n_bytes for file in files if file.action == action] for action in ACTIONS}
     parts = [f"{action} {len(n)} ({format_bytes(sum(n))})" for action, n in sums.items() if n]
     return f"Files of the plan: {', '.join(parts)}." if parts else "No file of the plan is as asked for."
-
-
-_ROWS_AT_ONCE = 5000
-_COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
 
 
 @dataclasses.dataclass(frozen=True)

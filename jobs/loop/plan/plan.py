@@ -31,6 +31,11 @@ from prefetch.plan.rules import LIBRARY, blacklist
 from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held
 
+_HEAD = (
+    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
+    "# Read when xrootd starts: restart the cache after a change.",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class PlanSummary:
@@ -246,12 +251,6 @@ def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanS
         queued_doubted=judged.queued.n_doubted,
         alarms=faults,
     )
-
-
-_HEAD = (
-    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
-    "# Read when xrootd starts: restart the cache after a change.",
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,8 @@ from prefetch.plan.scores import NEVER_S, Files, KnownWork, Scores, with_known
 
 KEPT_BOUNDARIES = 256  # scores in memory, because a replay repeats the same weeks per capacity
 _COLUMNS = ["did", "horizon_s", "probability", "size_bytes", "last_read_s"]
+_WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
+MODEL_COLUMNS = ["model_version", "model_digest"]  # of predictions, and of plans: what made them
 
 
 def planner(
@@ -105,9 +107,6 @@ def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
     return Scores(as_of_s, items, size, tuple(horizons.tolist()), probability, last_read_s)
 
 
-_WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
-
-
 def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: str) -> Callable[[int], float]:
     """The weight of models `version` in plans, 0 to 1, by the cache's capacity in bytes.
 
@@ -122,9 +121,6 @@ def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: st
     return lambda capacity_bytes: weights[
         min(weights, key=lambda known: abs(math.log(known / capacity_bytes)))
     ]
-
-
-MODEL_COLUMNS = ["model_version", "model_digest"]  # of predictions, and of plans: what made them
 
 
 def model_of(rows: pa.Table) -> ModelVersion:

@@ -22,6 +22,8 @@ from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
 _PARTS = ("", "-wal", "-shm")  # of an SQLite database
+_WRITE_ATTEMPTS = 5
+_ROWS_AT_ONCE = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,10 +116,6 @@ def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s:
             write_receipts(*plan)
         n_items += journal.pruning.forget(cache, as_of_s, before_s=before_s, now_s=now_s)
     return n_items
-
-
-_WRITE_ATTEMPTS = 5
-_ROWS_AT_ONCE = 5000
 
 
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:

@@ -50,6 +50,12 @@ PATIENCE_S: Final = 10.0  # tables are waited for so long, if they answered the 
 READS_WITHIN_S: Final = 60.0  # a steward begins without a catalogue that takes longer to read
 CATALOGUE_AGAIN_S: Final = 300.0  # a catalogue that could not be read is tried again after so long
 _log = logging.getLogger(__name__)
+PINS_STAND_S: Final = 86_400.0
+_MOST_PINS_BYTES: Final = 256 * 2**20
+_PINS: Final = pydantic.TypeAdapter(dict[str, int])
+HISTORY_BYTES: Final = 500 * 10**6  # captures that are read at the start, the newest ones
+KNOWN_PER_HELD: Final = 3  # known files per held one, as those that were read before stay known
+MANY_FILES: Final = 50_000  # with more, processes of their own read the inventory, a second later
 
 
 class QueueReader:
@@ -201,14 +207,6 @@ class KeptPins:
         return [name for name, until_s in self._pins.items() if until_s > now_s]
 
 
-PINS_STAND_S: Final = 86_400.0
-_MOST_PINS_BYTES: Final = 256 * 2**20
-_PINS: Final = pydantic.TypeAdapter(dict[str, int])
-HISTORY_BYTES: Final = 500 * 10**6  # captures that are read at the start, the newest ones
-KNOWN_PER_HELD: Final = 3  # known files per held one, as those that were read before stay known
-MANY_FILES: Final = 50_000  # with more, processes of their own read the inventory, a second later
-
-
 @contextmanager
 def running_steward(
     settings: Settings,
@@ -248,7 +246,6 @@ def running_steward(
         breaker=push.breaker,
         evict_guard_s=0,  # the steward sees which files are open
     )
-
     queued = QueueReader(Tables.of(settings), cache)
     last_pins = KeptPins(settings.steward.figures(cache.name).with_suffix(".pins"))
 

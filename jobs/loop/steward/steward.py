@@ -31,6 +31,8 @@ STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
 GIVES_WITHIN_S: Final = 20.0  # at its end the tables have so long to take its figures; else later
 MOST_FILES: Final = 2_000_000  # if it knows more, and holds a quarter at most, it begins anew
+KEEP_EVERY_S: Final = 3600.0
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -190,10 +192,6 @@ def _is_outdated(book: Book, keeper: Keeper) -> bool:
 def _give_back() -> None:
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
-
-
-KEEP_EVERY_S: Final = 3600.0
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass

@@ -16,6 +16,7 @@ WINDOW_S = HOUR_S
 _REPORTS = "xcache_gstream"
 _COLUMNS = ("cache", "accessed_at", "closed_at", "known_at", "read_bytes", "source")
 _MOMENT = pa.timestamp("us", tz="UTC")
+_SUMS = ("bytes_sum", "open_s_sum")
 
 
 def cache_loads(tables: Tables, caches: Sequence[CacheSettings], as_of_s: int) -> dict[str, float]:
@@ -70,6 +71,3 @@ def _rates(tables: Tables, as_of_s: int) -> dict[str, tuple[float, float]]:
     return {
         name: (row[0], row[1]) for name, row in zip(sums["cache"].to_pylist(), figures.tolist(), strict=True)
     }
-
-
-_SUMS = ("bytes_sum", "open_s_sum")

@@ -33,6 +33,18 @@ FROM accesses a
 ASOF LEFT JOIN fetches here ON a.did = here.did AND a.cache = here.cache AND a.accessed_at >= here.accessed_at
 ASOF LEFT JOIN fetches there ON a.did = there.did AND a.accessed_at >= there.accessed_at
 LEFT JOIN catalogued ON a.did = catalogued.did"""
+DAYS = 91  # of records that are shown, up to the newest
+HOURS = 7 * 24  # of records that are shown hour by hour
+RECENT_DAYS = 14  # of records in the table
+FEWEST_STEPS = 2  # days or hours with records that make a plot
+MOST_CACHES = 6  # caches with plots of their own: those that served most
+_NOTE = (
+    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
+    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
+    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
+    "fetch, else for the nearest in the catalogue."
+)
+_OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
 
 def counts_of_day(tables: Tables, day: str) -> pa.Table:
@@ -140,20 +152,6 @@ def counts_by_place(
         of_place = " UNION ALL ".join(by.format(column, counted) for column in ("cache", "origin"))
         counts: list[Row] = space.select(f"SELECT * FROM ({of_place}) ORDER BY of").to_pylist()
     return counts
-
-
-DAYS = 91  # of records that are shown, up to the newest
-HOURS = 7 * 24  # of records that are shown hour by hour
-RECENT_DAYS = 14  # of records in the table
-FEWEST_STEPS = 2  # days or hours with records that make a plot
-MOST_CACHES = 6  # caches with plots of their own: those that served most
-_NOTE = (
-    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
-    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
-    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
-    "fetch, else for the nearest in the catalogue."
-)
-_OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:

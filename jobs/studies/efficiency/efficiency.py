@@ -32,6 +32,7 @@ _SUMS = {
     "wasted_s": "sum(wall_s * cores) FILTER (failed)",
     "read_bytes": "sum(read_bytes)",
 }
+_Bounded = tuple[float | None, float | None, float | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,9 +159,6 @@ def _cells(
         f"SELECT {keyed}, median(rtt_ms) FROM cell GROUP BY {keyed} ORDER BY {keyed}"
     ).fetchall()
     return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
-
-
-_Bounded = tuple[float | None, float | None, float | None]
 
 
 def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> _Bounded:

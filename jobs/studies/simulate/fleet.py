@@ -33,6 +33,10 @@ _LEVELS_NOTE = (
     "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "
     "read has asked for."
 )
+_OF_CACHES = (
+    *("policy", "capacity_bytes", "requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio"),
+    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes"),
+)
 
 
 class FleetCache(Section):
@@ -118,12 +122,6 @@ def replay_fleet(
     shares = simulate_federation(loaded.trace, caches, count_from_s=count_from_s)
     results = {TOTAL: shares.total} | shares.caches
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], loaded.notes)
-
-
-_OF_CACHES = (
-    *("policy", "capacity_bytes", "requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio"),
-    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes"),
-)
 
 
 def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:

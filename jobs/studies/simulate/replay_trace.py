@@ -30,6 +30,12 @@ _REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
 )
+_UNBOUNDED = ("hits", "hit_ratio", "object_miss_ratio")
+_OF_POLICIES = (
+    *("requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio", "byte_miss_ratio"),
+    *("bytes_requested", "wan_bytes", "prefetch_bytes", "prefetch_precision", "prefetch_coverage"),
+    *("wasted_bytes", "refetch_bytes", "bypassed_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,14 +178,6 @@ def rows_of(caches: Caches) -> list[str]:
 def _named(caches: Caches) -> list[str]:
     others = (*STEWARDS, PLAN, BOUND)
     return [name if name in caches.own else canonical(name, others=others) for name in caches.policies]
-
-
-_UNBOUNDED = ("hits", "hit_ratio", "object_miss_ratio")
-_OF_POLICIES = (
-    *("requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio", "byte_miss_ratio"),
-    *("bytes_requested", "wan_bytes", "prefetch_bytes", "prefetch_precision", "prefetch_coverage"),
-    *("wasted_bytes", "refetch_bytes", "bypassed_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"),
-)
 
 
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:

@@ -24,6 +24,8 @@ _LONGEST_OPEN_S = 3 * 86400
 _LEAST_BLOCK_BYTES = 64 * 1024
 _ROWS_AT_ONCE = 20_000
 _NOTHING = 'coalesce("read", 0) = 0 AND coalesce(readv, 0) = 0'
+_NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
+_OF_CLOSES = ("event_id", "accessed_at", "read_bytes", "source")
 
 
 def no_read(for_writing: str, size_bytes: str) -> list[tuple[str, str]]:
@@ -132,9 +134,6 @@ def _seconds(rows: Iterable[Mapping[str, object]], name: str) -> list[int]:
     return [at_s for at_s in seconds if 0 <= at_s < sql.LATEST_S]
 
 
-_NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
-
-
 def _statements(event_id: str) -> Iterator[str]:
     """Tables `closes`, `opens` and, of both, `raw`: closes, and what their opens tell if they are there."""
     numbers = 'closed_us, "read", readv, written'
@@ -179,6 +178,3 @@ def _kept(event_id: str) -> str:
         f"false AS is_open, {empty} FROM ({closes}) WHERE closed_us BETWEEN 0 AND {sql.LATEST_S * 1_000_000} "
         "UNION ALL BY NAME SELECT *, true AS is_open FROM writes)"
     )
-
-
-_OF_CLOSES = ("event_id", "accessed_at", "read_bytes", "source")

@@ -19,6 +19,8 @@ _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 _DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
 _KEY = ("SCOPE", "NAME")
 _AVAILABLE = "A"
+_CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
+_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 
 
 def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Query]:
@@ -53,10 +55,6 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
     # The last date (`2026-03-01`) that a folder of `path` is called.
     return rows.withColumnRenamed("reason", "refused"), _query([day, *_DATE.findall(path)][-1])
-
-
-_CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
-_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 
 
 def _table(
