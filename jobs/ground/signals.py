@@ -1,7 +1,5 @@
 """Signals that end a service."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

@@ -109,11 +109,8 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
     """The records of a folder's finished files by name; above a day's share of `MOST_BYTES` the newest."""
-    try:
-        files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
-        states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
-    except OSError as error:
-        raise InputError(f"cannot read the queue {folder}: {_why(error)}") from None
+    files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
+    states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
     days = Counter[int]()
     for state in states.values():
         days[int(state.st_mtime) // DAY_S] += state.st_size
