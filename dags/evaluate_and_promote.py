@@ -5,7 +5,7 @@ LRU, the counting baseline and the champion. `cachecast promote` makes the candi
 bound of the WAN bytes saved per day is above 0; otherwise it records the reason. The order of eviction is
 judged apart, against LRU and S3-FIFO: stewards of caches may follow it if it won.
 
-**Runs:** when `train_models` has a new candidate.
+**Runs:** by Airflow, when `train_models` has a new candidate.
 
 **Safe to repeat:** yes; the same days give the same decision.
 
