@@ -38,7 +38,6 @@ __all__ = [
     "read_trace",
     "replay",
 ]
-
 _HOMES = {
     "cachecast.replays": ("Replays", "bound", "generate", "lru_curve", "read_trace", "replay"),
     "features.common.errors": ("CachecastError",),

@@ -1,7 +1,4 @@
-"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity.
-
-Traces from files, from tables in memory, and from generated workloads.
-"""
+"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity."""
 
 from __future__ import annotations
 
@@ -48,6 +45,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _ARGUMENTS = {"sort": "sort=True", "from": "since", "capacity": "capacities"}
+Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
+_NO_COLUMNS: Mapping[str, str] = {}
 
 
 def _in_python(text: str) -> str:
@@ -68,10 +67,6 @@ def _says_arguments(call: Callable[P, T]) -> Callable[P, T]:
             raise
 
     return called
-
-
-Reads = LoadedTrace | Trace | str | os.PathLike[str] | Any
-_NO_COLUMNS: Mapping[str, str] = {}
 
 
 @_says_arguments

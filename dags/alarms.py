@@ -44,7 +44,6 @@ def task_failed(context: Mapping[str, Any], *, severity: str = "warning") -> Non
 
 
 def task_succeeded(context: Mapping[str, Any]) -> None:
-    """Clear the alarm of a task that has succeeded after a failure."""
     event = _of_task(context)
     _clear(_cause(event), event)
 
@@ -63,10 +62,7 @@ def arrived(context: Mapping[str, Any]) -> None:
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
-    """Raise an alarm for a run that missed its deadline; called by Airflow's triggerer.
-
-    Not if a task of the DAG failed at the same decision time: that is the cause.
-    """
+    """Raise an alarm, in the triggerer, for a late run unless a task of its DAG failed at that time."""
     run, deadline = context["dag_run"], context["deadline"]
     event = {
         "event": "deadline missed",
@@ -81,7 +77,6 @@ async def deadline_missed(context: Mapping[str, Any]) -> None:
 
 
 def run_succeeded(context: Mapping[str, Any]) -> None:
-    """Tell that a DAG whose run had missed its deadline is good again."""
     run = context["dag_run"]
     event = {"dag": run.dag_id, "run": run.run_id, "as_of": run.partition_key}
     _clear(_cause(event), event)

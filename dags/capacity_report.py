@@ -17,15 +17,13 @@ training.
 
 from airflow.sdk import Param
 
-from dags.moments import DAY
-from dags.steps import on_cron, pipeline, step
+from dags.moments import DAY, WHOLE_DAYS
+from dags.steps import days_param, on_cron, pipeline, step
 from jobs.ground.settings.sections import scheduling
 
 settings = scheduling().airflow
 params = {
-    "days": Param(
-        28, type="integer", minimum=1, title="days", description="days of the curve, until the last whole one"
-    ),
+    "days": days_param(28, "days of the curve, until the last whole one"),
     "capacity": Param(
         "",
         type="string",
@@ -44,8 +42,7 @@ with pipeline("capacity_report", __doc__, schedule=on_cron(settings.report), is_
     step(
         "curve",
         {
-            "from": "{{ day(as_of(dag_run, params), params.days) }}",
-            "to": "{{ day(as_of(dag_run, params), 1) }}",
+            **WHOLE_DAYS,
             "capacity": "{{ params.capacity }}",
             "byte-hit-ratio": "{{ params.byte_hit_ratio }}",
             "out": f"{settings.reports}/curve-{DAY}.html",

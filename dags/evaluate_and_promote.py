@@ -5,7 +5,7 @@ LRU, the counting baseline and the champion. `cachecast promote` makes the candi
 bound of the WAN bytes saved per day is above 0; otherwise it records the reason. The order of eviction is
 judged apart, against LRU and S3-FIFO: stewards of caches may follow it if it won.
 
-**Runs:** when `train_models` has a new candidate.
+**Runs:** by Airflow, when `train_models` has a new candidate.
 
 **Safe to repeat:** yes; the same days give the same decision.
 
@@ -15,28 +15,14 @@ judged apart, against LRU and S3-FIFO: stewards of caches may follow it if it wo
 **Owner:** the operators of the caches.
 """
 
-from airflow.sdk import Param
-
-from dags.steps import CANDIDATE, CHAMPION, LONG, after, pipeline, spark_step, step
+from dags.moments import WHOLE_DAYS
+from dags.steps import CANDIDATE, CHAMPION, LONG, after, days_param, pipeline, spark_step, step
 from jobs.ground.settings.sections import scheduling
 
-days = Param(
-    scheduling().test_days,
-    type="integer",
-    minimum=1,
-    title="days",
-    description="days that are replayed, until the last whole one",
-)
+days = days_param(scheduling().test_days, "days that are replayed, until the last whole one")
 
 with pipeline(
     "evaluate_and_promote", __doc__, schedule=after(CANDIDATE), is_long=True, params={"days": days}
 ):
-    evaluate = spark_step(
-        "evaluate",
-        {
-            "from": "{{ day(as_of(dag_run, params), params.days) }}",
-            "to": "{{ day(as_of(dag_run, params), 1) }}",
-        },
-        pool=LONG,
-    )
+    evaluate = spark_step("evaluate", WHOLE_DAYS, pool=LONG)
     evaluate >> step("promote", {}, outlets=[CHAMPION])

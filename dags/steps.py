@@ -37,16 +37,10 @@ CHAMPION, RECEIPTS, OUTCOMES = _asset("champion"), _asset("receipts"), _asset("o
 WAN, PLANS, SPARK = "cachecast_wan", "cachecast_plan", "cachecast_spark"
 LONG, LIGHT = "cachecast_long", "cachecast_light"
 """Pools of conf/deploy/pools.json: pushes, plans, and what may use Spark; what takes hours, and the rest."""
-_MOST_TASKS = 256
-"""Of a run at a time: pools alone limit it, as Airflow's own 16 would let hung caches hold up the others."""
-_CYCLE_FIRST, _AFTER_IT = 10, 1
-"""Priorities, absolute: a free slot goes to the cycle."""
-_TRIED_BY_HAND = ["dags", "test"]
-"""`airflow dags test` fails at the end of a DAG with a deadline (apache/airflow issue 73428)."""
-
-CACHE = "{{ task.env['CACHE'] }}"
-"""Name in the UI of a task that is mapped over caches."""
-
+_MOST_TASKS = 256  # of a run: pools limit it, as Airflow's own 16 would let hung caches hold up the others
+_CYCLE_FIRST, _AFTER_IT = 10, 1  # priorities, absolute: a free slot goes to the cycle
+_TRIED_BY_HAND = ["dags", "test"]  # it fails at the end of a DAG with a deadline (apache/airflow issue 73428)
+CACHE = "{{ task.env['CACHE'] }}"  # name in the UI of a task that is mapped over caches
 _AS_OF = Param(
     "",
     type="string",
@@ -67,9 +61,7 @@ def pipeline(
 ) -> DAG:
     """A DAG; `doc` is its runbook.
 
-    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes
-    longer than its time is ended and tried again; missed deadlines are in the UI, and reported if there is a
-    webhook.
+    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time.
     """
     schedule_settings = scheduling()
     airflow = schedule_settings.airflow
@@ -109,7 +101,6 @@ def pipeline(
 
 
 def _due(settings: Scheduling, *, is_long: bool) -> DeadlineAlert:
-    """The deadline of a run: with the others of its chain, or alone."""
     within_s = settings.airflow.long_deadline if is_long else settings.due_s
     return DeadlineAlert(
         reference=DeadlineReference.DAGRUN_QUEUED_AT if is_long else DecisionTime(within_s),
@@ -139,9 +130,8 @@ def step(
 ) -> BashOperator:
     """A task that runs `cachecast COMMAND`; an option with the value True is a flag.
 
-    The task is skipped if a value of `needs` is empty. Values reach the command through its environment only,
-    so that no text from outside becomes part of a shell command. The working directory is that of the worker:
-    relative paths mean the same to all commands there.
+    Skipped if a value of `needs` is empty. Values go by its environment only: no text from outside becomes a
+    shell command.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
     skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in needs]
@@ -201,8 +191,11 @@ def day_param(title: str) -> Param:
     return Param(type="string", format="date", title=title, description="UTC, for example 2026-03-01")
 
 
+def days_param(default: int, description: str, minimum: int = 1) -> Param:
+    return Param(default, type="integer", minimum=minimum, title="days", description=description)
+
+
 def listed(text: str) -> Any:
-    """The output of a command with `--json`, for tasks that are mapped over it."""
     return json.loads(text)
 
 

@@ -18,13 +18,13 @@ one by hand. `rucio_check` fails if an RSE is not safe; its log names the remedy
 **Owner:** the operators of the caches.
 """
 
-from airflow.sdk import Param, task_group
+from airflow.sdk import task_group
 
-from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, listed, pipeline, step
+from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, days_param, listed, pipeline, step
 
 PLANNED = "{{ earlier(as_of(dag_run, params), params.days) }}"
 JUDGED = "{{ day(as_of(dag_run, params), [params.days, 1] | max) }}"
-days = Param(2, type="integer", minimum=0, title="days", description="age of the plans that are accounted")
+days = days_param(2, "age of the plans that are accounted", minimum=0)
 
 with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"days": days}):
     caches = step("caches", {"pushed-at": PLANNED, "json": True}, output_processor=listed)

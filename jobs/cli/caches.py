@@ -1,7 +1,4 @@
-"""The commands of caches and of known work.
-
-They are `scan`, `collect`, `steward`, `caches`, `prefill`, `queue` and `never-cache`.
-"""
+"""The commands `scan`, `collect`, `steward`, `caches`, `prefill`, `queue` and `never-cache`."""
 
 from __future__ import annotations
 
@@ -26,15 +23,13 @@ if TYPE_CHECKING:
 
 def scan(
     settings: Settings,
-    cache: Annotated[str, typer.Option(help="name of the cache in its records")],
+    cache: Annotated[str, "name of the cache in its records"],
     namespace: Annotated[
         Path | None,
-        typer.Option(help="the cache's oss.localroot, with its .cinfo files; defaults to its settings"),
+        "the cache's oss.localroot, with its .cinfo files; defaults to its settings",
     ] = None,
-    space: Annotated[
-        list[Path] | None, typer.Option(help="a folder of oss.space that the namespace's links lead to")
-    ] = None,
-    as_of: Annotated[str | None, typer.Option(help="time of the inventory; defaults to now")] = None,
+    space: Annotated[list[Path] | None, "a folder of oss.space that the namespace's links lead to"] = None,
+    as_of: Annotated[str | None, "time of the inventory; defaults to now"] = None,
     force: Force = False,
 ) -> None:
     """Take an XCache's inventory and remembered reads on its host.
@@ -59,19 +54,17 @@ def collect(
     out: Annotated[
         Path, typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill)
     ],
-    port: Annotated[int | None, typer.Option(help="UDP port to listen on; 0 takes any free one")] = None,
-    host: Annotated[
-        str, typer.Option(help="address to listen on; 0.0.0.0 for caches elsewhere")
-    ] = "127.0.0.1",
-    roll_size: Annotated[str, typer.Option(help="finish a file at this size")] = "64MB",
-    roll_every: Annotated[str, typer.Option(help="finish a file this long after its first datagram")] = "1h",
-    log_every: Annotated[str, typer.Option(help="time between two lines of counts")] = "1m",
+    port: Annotated[int | None, "UDP port to listen on; 0 takes any free one"] = None,
+    host: Annotated[str, "address to listen on; 0.0.0.0 for caches elsewhere"] = "127.0.0.1",
+    roll_size: Annotated[str, "finish a file at this size"] = "64MB",
+    roll_every: Annotated[str, "finish a file this long after its first datagram"] = "1h",
+    log_every: Annotated[str, "time between two lines of counts"] = "1m",
     broker: Annotated[
         str | None,
-        typer.Option(help="follow stomp://HOST:PORT too, or stomp+ssl://; defaults to [collect] broker"),
+        "follow stomp://HOST:PORT too, or stomp+ssl://; defaults to [collect] broker",
     ] = None,
     subscribe: Annotated[
-        list[str] | None, typer.Option(help="what to follow there, for example /topic/NAME; may be repeated")
+        list[str] | None, "what to follow there, for example /topic/NAME; may be repeated"
     ] = None,
     conf: Conf = None,
 ) -> None:
@@ -80,6 +73,7 @@ def collect(
     Up to [collect] quota. Runs until it is stopped; run it as a service.
     """
     from jobs.loop.ingest import collect as job
+    from jobs.loop.ingest.bus import Collecting
     from jobs.loop.ingest.queues.place import Place
     from jobs.operator.operate import prometheus
 
@@ -92,7 +86,7 @@ def collect(
     # Without names of sites it is not known what concerns them.
     place = Place.of(site, 0, None) if site.queue.sites else Place(0)
     settings, metrics = site.collect, site.metrics.folder
-    how = job.Collecting(
+    how = Collecting(
         settings,
         parse_bytes(roll_size),
         parse_duration(roll_every),
@@ -110,9 +104,7 @@ def collect(
 def steward(
     settings: Settings,
     cache: Cache,
-    force: Annotated[
-        bool, typer.Option("--force", help="evict what is above the high watermark now, however much it is")
-    ] = False,
+    force: Annotated[bool, "evict what is above the high watermark now, however much it is"] = False,
 ) -> None:
     """Keep a cache below its high watermark by evicting in our order.
 
@@ -136,17 +128,15 @@ def steward(
 
 def caches(
     settings: Settings,
-    pushed_at: Annotated[
-        str | None, typer.Option(help="only caches to which the plan of this decision time was pushed")
-    ] = None,
+    pushed_at: Annotated[str | None, "only caches to which the plan of this decision time was pushed"] = None,
     unjudged: Annotated[
         str | None,
-        typer.Option(help="only caches to which plans of this UTC day were pushed, without a verdict on it"),
+        "only caches to which plans of this UTC day were pushed, without a verdict on it",
     ] = None,
     unjudged_to: Annotated[
-        str | None, typer.Option(help="with --unjudged: and of the days until this one, a line per day")
+        str | None, "with --unjudged: and of the days until this one, a line per day"
     ] = None,
-    with_rse: Annotated[bool, typer.Option("--with-rse", help="only caches with an RSE in Rucio")] = False,
+    with_rse: Annotated[bool, "only caches with an RSE in Rucio"] = False,
 ) -> None:
     """List the configured caches.
 
@@ -166,9 +156,7 @@ def caches(
 def prefill(
     settings: Settings,
     cache: Cache,
-    dataset: Annotated[
-        list[str] | None, typer.Option(help="did of a dataset that the task will read; may be repeated")
-    ] = None,
+    dataset: Annotated[list[str] | None, "did of a dataset that the task will read; may be repeated"] = None,
     files: Annotated[
         Path | None,
         # Not looked at by its parser, which a file system that hangs would hold up.
@@ -183,11 +171,9 @@ def prefill(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="how many jobs will read them")] = 1,
-    start: Annotated[str | None, typer.Option(help="when they are expected to start")] = None,
+    start: Annotated[str | None, "when they are expected to start"] = None,
     as_of: MaybeAsOf = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show what would be fetched, and touch nothing")
-    ] = False,
+    dry_run: Annotated[bool, "show what would be fetched, and touch nothing"] = False,
 ) -> None:
     """Fetch what a task will read into a cache before it is submitted.
 
@@ -214,20 +200,16 @@ def prefill(
 
 def queue(
     settings: Settings,
-    name: Annotated[str, typer.Option(help="name of the queue, for example htcondor")],
+    name: Annotated[str, "name of the queue, for example htcondor"],
     input: Annotated[
         str,
-        typer.Option(
-            help="its jobs: a JSON, ClassAd, CSV, xRSL or ADL file, a folder, a URL that answers JSON, "
-            "condor://POOL/SCHEDD, or rucio_server"
-        ),
+        "its jobs: a JSON, ClassAd, CSV, xRSL or ADL file, a folder, a URL that answers JSON, "
+        "condor://POOL/SCHEDD, or rucio_server",
     ],
-    site: Annotated[
-        str | None, typer.Option(help="site whose caches its jobs read through, where entries name none")
-    ] = None,
+    site: Annotated[str | None, "site whose caches its jobs read through, where entries name none"] = None,
     kind: Annotated[
         Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"],
-        typer.Option(help="what it is; auto: by its fields"),
+        "what it is; auto: by its fields",
     ] = "auto",
     as_of: MaybeAsOf = None,
 ) -> None:

@@ -31,26 +31,19 @@ from jobs.ground.text import Row, as_row, heading, select
 
 out = Console()
 err = Console(stderr=True)
-is_quiet = False
-"""Show neither progress nor notes."""
-is_json = False
-"""Print the answer as JSON, and nothing else on stdout."""
-FEW = 20
-"""With at most this many steps each has a line; with more there is one line per minute."""
-FEWEST = 3
-"""A table that lists what else it has is narrowed to no fewer columns."""
-BRIEF_S = 2.0
-"""A step has a line when it has taken this long."""
-EVERY_S = 60.0
-"""Time between the lines of one step."""
+is_quiet = False  # show neither progress nor notes
+is_json = False  # print the answer as JSON, and nothing else on stdout
+FEW = 20  # with at most this many steps each has a line; with more there is one line per minute
+FEWEST = 3  # a table that lists what else it has is narrowed to no fewer columns
+BRIEF_S = 2.0  # a step has a line when it has taken this long
+EVERY_S = 60.0  # time between the lines of one step
 _LOOK_S = 0.5
 
 
 def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    With --json: the whole answer, and nothing else on stdout. Else a table of `rows` (by default those of the
-    answer) with the `columns` (by default all), and a line that names the columns left out.
+    With --json the whole answer; else a table of `rows` (default: the answer's) with `columns` (or all).
     """
     if shown_as_json(answer):
         return
@@ -63,7 +56,6 @@ def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[st
 
 
 def shown_as_json(answer: Any) -> bool:
-    """Whether --json was given; the answer is printed then."""
     if is_json:
         json.dump(_as_rows(answer), sys.stdout, default=_jsonable, allow_nan=False)
         sys.stdout.write("\n")
@@ -75,7 +67,6 @@ def _as_rows(answer: Any) -> Any:
 
 
 def table(rows: Sequence[Row], title: str = "") -> None:
-    """Print a table for a person, if there are rows."""
     if rows and not is_json:
         _show_rows(_as_rows(rows), title, ())
 
@@ -91,8 +82,6 @@ def show_ranked(rows: Sequence[Row], capacity: str, *, title: str, columns: Sequ
 
 
 class Alarming(Protocol):
-    """An answer with alarms for the operator."""
-
     @property
     def alarms(self) -> Sequence[str]:
         """One sentence each."""
@@ -131,7 +120,6 @@ def _jsonable(value: object) -> object:
 
 
 def line(plain: str) -> None:
-    """Print a line to stdout as it is; with --json nothing."""
     if not is_json:
         out.print(plain, highlight=False, markup=False, soft_wrap=True)
 
@@ -170,10 +158,7 @@ def warn(plain: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """The progress of `what` on stderr, with the present step and the time taken so far.
-
-    A bar in a terminal, lines in a log; nothing with --quiet or --json.
-    """
+    """The progress of `what` on stderr: a bar in a terminal, lines in a log, nothing if quiet or JSON."""
     if is_json or is_quiet:
         yield unwatched
         return
@@ -227,7 +212,6 @@ def _lines(what: str) -> Iterator[Advance]:
 
 @contextlib.contextmanager
 def _bar(what: str) -> Iterator[Advance]:
-    """A bar with the present step and the time it has taken so far."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", table_column=None),

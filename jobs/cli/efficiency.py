@@ -24,11 +24,9 @@ def efficiency(
     settings: Settings,
     since: Annotated[str, typer.Option("--from", help="first UTC day of the jobs' starts")],
     until: Annotated[str, typer.Option("--to", help="last UTC day of the jobs' starts")],
-    site: Annotated[str | None, typer.Option(help="only jobs at this site")] = None,
-    activity: Annotated[str | None, typer.Option(help="only analysis, or only production")] = None,
-    source: Annotated[
-        str | None, typer.Option(help="only jobs of this source, for example wmarchive")
-    ] = None,
+    site: Annotated[str | None, "only jobs at this site"] = None,
+    activity: Annotated[str | None, "only analysis, or only production"] = None,
+    source: Annotated[str | None, "only jobs of this source, for example wmarchive"] = None,
     out: options.OutPage = None,
 ) -> None:
     """Report CPU efficiency and failures of jobs by where their data were.
@@ -68,12 +66,12 @@ def compare_caches(
     settings: Settings,
     steward: Annotated[str, typer.Argument(help="the cache that has a steward")],
     other: Annotated[str, typer.Argument(help="a cache of the same federation that has none")],
-    began: Annotated[str, typer.Option(help="UTC day on which the steward began")],
+    began: Annotated[str, "UTC day on which the steward began"],
     since: Annotated[
         str, typer.Option("--from", help="first UTC day of the reads, before the steward began")
     ],
     until: Annotated[str, typer.Option("--to", help="last UTC day of the reads")],
-    settle: Annotated[str, typer.Option(help="time after that which does not count")] = "3d",
+    settle: Annotated[str, "time after that which does not count"] = "3d",
 ) -> None:
     """Compare a cache that has a steward with one of its federation that has none, by their own records.
 
@@ -100,18 +98,18 @@ def site_test(
     cache: Cache,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="root://host:port of a server that the cache fetches from; may be repeated"),
+        "root://host:port of a server that the cache fetches from; may be repeated",
     ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(help="path of a file to read, not in the cache; may be repeated; else recorded ones"),
+        "path of a file to read, not in the cache; may be repeated; else recorded ones",
     ] = None,
     bytes_: Annotated[
         str, typer.Option("--bytes", help="limit of what is read, and fetched by the cache, together")
     ] = "5GB",
     time_: Annotated[str, typer.Option("--time", help="limit of the time it takes")] = "10m",
     repeat: Annotated[int, typer.Option(min=1, max=100, help="rounds")] = 3,
-    clients: Annotated[str, typer.Option(help="numbers of clients that read at once")] = "1,4,16,64",
+    clients: Annotated[str, "numbers of clients that read at once"] = "1,4,16,64",
     files: Annotated[int, typer.Option(min=1, max=64, help="how many files, unless named by --file")] = 24,
     write: Annotated[
         Path | None, typer.Option(help="also write the settings to this TOML file", callback=file_to_write)

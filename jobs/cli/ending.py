@@ -1,7 +1,4 @@
-"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct.
-
-Nothing that libraries print after the end of the work is shown.
-"""
+"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct."""
 
 import atexit
 import logging
@@ -15,17 +12,35 @@ from types import FrameType
 
 from features.common.errors import printable
 
-CODE = 130
-"""Exit code of a process that Ctrl-C has ended."""
+CODE = 130  # exit code of a process that Ctrl-C has ended
+_NO_ROOM = (
+    "No space left on device",
+    "File too large",
+    "Disk quota exceeded",
+    "database or disk is full",
+    "No usable temporary directory",
+)
+_NO_MEMORY = (
+    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
+    "machine with more memory, and run it again"
+)
+_REMEDIES = {
+    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
+    "(`java -version`), and sound values of [spark] driver_memory and conf",
+    ("DRIVER_MEMORY", "EXECUTOR_MEMORY", "java.lang.OutOfMemoryError"): "Spark has too little memory; no "
+    "table is half written: raise [spark] driver_memory, on a cluster also spark.executor.memory in its conf "
+    "(each 450m at least), and run it again",
+    ("ExecutorLostFailure", "Python worker exited", "failed to map segment", "\nMemoryError"): "a worker of "
+    "Spark has too little memory; no table is half written: raise in [spark] conf "
+    "spark.executor.memoryOverhead (and spark.executor.pyspark.memory, if it is set), and run it again",
+    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
+    "Spark's temporary files (spark.local.dir) are, and run it again",
+}
 
 
 @contextmanager
 def in_one_line(say: Callable[[str], None]) -> Iterator[None]:
-    """End the block on Ctrl-C: report it in one line by `say`, and raise SystemExit(130).
-
-    What the block raises while it unwinds, and what libraries log, is not shown. A second Ctrl-C ends the
-    process at once.
-    """
+    """End the block on Ctrl-C: one line by `say`, and SystemExit(130); at once for a second one."""
     came: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -60,11 +75,9 @@ def leave() -> None:
 
 
 def end_quietly() -> None:
-    """Print nothing to stderr once the process has ended its work and its exit handlers have run.
+    """Print nothing to stderr once the work has ended: call it before any work.
 
-    What a daemon thread still holds then, for example one of MLflow or Spark, DuckDB's binding (nanobind)
-    takes for leaks, and lists them on a page that looks like a crash; DuckDB offers no switch for that. Exit
-    handlers run last in, first out: call it before any work.
+    DuckDB's binding (nanobind) lists what a daemon thread still holds as leaks, and has no switch for that.
     """
     atexit.register(_silence)
 
@@ -74,37 +87,8 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-_NO_ROOM = (
-    "No space left on device",
-    "File too large",
-    "Disk quota exceeded",
-    "database or disk is full",
-    "No usable temporary directory",
-)
-_NO_MEMORY = (
-    "the memory does not suffice; no table is half written: choose fewer days or a smaller input, or a "
-    "machine with more memory, and run it again"
-)
-_REMEDIES = {
-    ("JAVA_GATEWAY_EXITED",): "Spark's JVM did not start, and said why above: it needs Java 17 or later "
-    "(`java -version`), and sound values of [spark] driver_memory and conf",
-    ("DRIVER_MEMORY", "EXECUTOR_MEMORY", "java.lang.OutOfMemoryError"): "Spark has too little memory; no "
-    "table is half written: raise [spark] driver_memory, on a cluster also spark.executor.memory in its conf "
-    "(each 450m at least), and run it again",
-    ("ExecutorLostFailure", "Python worker exited", "failed to map segment", "\nMemoryError"): "a worker of "
-    "Spark has too little memory; no table is half written: raise in [spark] conf "
-    "spark.executor.memoryOverhead (and spark.executor.pyspark.memory, if it is set), and run it again",
-    _NO_ROOM: "a disk is full; no table is half written: make room where [tables] root, [push] journal and "
-    "Spark's temporary files (spark.local.dir) are, and run it again",
-}
-
-
 def remedy(error: Exception) -> str | None:
-    """What a person can do about `error`, in one line; None if the error is not a known one.
-
-    Known are full disks, too little memory, a missing Java, a package that is not installed, and paths that
-    cannot be used.
-    """
+    """What a person can do about `error`, in one line; None if it is not a known one."""
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if sys.modules.get(package) is None:

@@ -1,7 +1,4 @@
-"""Rows and facts on a screen of any width: a grid where it can be read, else a block of lines per row.
-
-An example of each command; its help ends with it.
-"""
+"""Rows and facts on a screen of any width: a grid, else a block of lines per row; examples of commands."""
 
 import dataclasses
 import re
@@ -15,14 +12,10 @@ from rich.text import Text
 
 from jobs.ground.text import Row, as_row, heading, text
 
-READABLE = 24
-"""No text column is narrower than this, unless all its cells are."""
-TALL = 4
-"""Lines that a row of a grid may take, and a few more where words are long."""
-_EDGES = 3
-"""Characters of the lines and spaces around a cell."""
-_WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")
-"""A space that belongs to a number, as in `1 234 567 TB`."""
+READABLE = 24  # no text column is narrower than this, unless all its cells are
+TALL = 4  # lines that a row of a grid may take, and a few more where words are long
+_EDGES = 3  # characters of the lines and spaces around a cell
+_WITHIN_NUMBER = re.compile(r"(?<=\d) (?=\d{3}\b|[kMGTPE]?B\b|%)")  # a space within a number: `1 234 567 TB`
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
@@ -32,10 +25,7 @@ def fits(rows: Sequence[Row], *, width: int) -> bool:
 
 
 def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[RenderableType]:
-    """`rows`, which have the same keys, for a screen of `width` characters, with units.
-
-    No word is broken: a grid that has no room becomes a block of lines per row.
-    """
+    """`rows` of the same keys for a screen of `width` characters; without room a block of lines per row."""
     columns = {key: [text(key, row[key]) for row in rows] for key in rows[0]}
     numeric = {key for key in columns if all(isinstance(row[key], int | float | None) for row in rows)}
     full = {key: max(map(cell_len, cells)) for key, cells in columns.items()}

@@ -6,8 +6,6 @@ import re
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from jobs.cli import console, parsing
@@ -22,14 +20,10 @@ _VERDICTS = {True: "may evict", False: "may not evict", None: "not judged"}
 
 def pull(
     settings: Settings,
-    source: Annotated[str, typer.Option(help="kind of records, for example rucio_traces; see docs/pull.md")],
-    input: Annotated[str, typer.Option(help="path or glob of the raw files")],
-    day: Annotated[
-        str | None, typer.Option(help="UTC day that dates the rejected rows; defaults to today")
-    ] = None,
-    new_only: Annotated[
-        bool, typer.Option("--new-only", help="leave out files that an earlier --new-only pull has taken")
-    ] = False,
+    source: Annotated[str, "kind of records, for example rucio_traces; see docs/pull.md"],
+    input: Annotated[str, "path or glob of the raw files"],
+    day: Annotated[str | None, "UTC day that dates the rejected rows; defaults to today"] = None,
+    new_only: Annotated[bool, "leave out files that an earlier --new-only pull has taken"] = False,
 ) -> None:
     """Read raw records into the accesses and files tables.
 
@@ -86,7 +80,7 @@ def train(
     as_of: AsOf = None,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="fit every learner of [training] learners; the best LightGBM serves"),
+        "fit every learner of [training] learners; the best LightGBM serves",
     ] = False,
 ) -> None:
     """Train a model for every horizon, and record it in MLflow beside scores that are not learned."""
@@ -116,9 +110,7 @@ def predict(
     settings: Settings,
     as_of: AsOf = None,
     day: Day = None,
-    alias: Annotated[
-        str | None, typer.Option(help="score with the models of this alias; defaults to [mlflow] serve")
-    ] = None,
+    alias: Annotated[str | None, "score with the models of this alias; defaults to [mlflow] serve"] = None,
 ) -> None:
     """Score the candidates with the models that serve the region.
 
@@ -137,10 +129,8 @@ def predict(
 
 def promote(
     settings: Settings,
-    why: Annotated[bool, typer.Option("--why", help="show the last decision, and decide nothing")] = False,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="restore what served before the last promotion")
-    ] = False,
+    why: Annotated[bool, "show the last decision, and decide nothing"] = False,
+    rollback: Annotated[bool, "restore what served before the last promotion"] = False,
 ) -> None:
     """Make the newest evaluated model the champion if its plans won.
 
@@ -184,13 +174,9 @@ def cycle(
     as_of: AsOf = None,
     pull: Annotated[
         list[str] | None,
-        typer.Option(
-            help="SOURCE=PATH to pull first, for example rucio_traces=/data/traces/; may be repeated"
-        ),
+        "SOURCE=PATH to pull first, for example rucio_traces=/data/traces/; may be repeated",
     ] = None,
-    train: Annotated[
-        bool, typer.Option("--train", help="train on the days before, and score with the new candidate")
-    ] = False,
+    train: Annotated[bool, "train on the days before, and score with the new candidate"] = False,
 ) -> None:
     """Pull what is new, compute features, and predict, in one command."""
     as_of_s = parsing.come(settings, as_of)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from prefetch.steward.figures import StewardFigures
 
 _WithRse = Annotated[str, typer.Option("--cache", help="name of a configured cache with an rse")]
-
 rucio = typer.Typer(
     name="rucio",
     help="Report to Rucio what the caches hold, and keep their RSEs safe.",
@@ -79,7 +78,6 @@ def _show(region: Status) -> None:
 
 
 def _cache(cache: CacheStatus) -> dict[str, object]:
-    """A cache in few columns, each with the time of what it says."""
     held = f"{text.text('held_bytes', cache.held_bytes)} of {text.text('bytes', cache.capacity_bytes)}"
     fill = "" if cache.fill_share is None else f" ({text.percent(cache.fill_share)})"
     pins = f"{text.count(cache.pins)}, {text.text('bytes', cache.pinned_bytes)}"
@@ -176,10 +174,8 @@ def place(settings: Settings, as_of: AsOf = None, if_current: IfCurrent = False)
 
 def serve(
     settings: Settings,
-    host: Annotated[str | None, typer.Option(help="address to listen on; defaults to [serve] host")] = None,
-    port: Annotated[
-        int | None, typer.Option(help="port to listen on; defaults to [serve] port; 0: any free one")
-    ] = None,
+    host: Annotated[str | None, "address to listen on; defaults to [serve] host"] = None,
+    port: Annotated[int | None, "port to listen on; defaults to [serve] port; 0: any free one"] = None,
 ) -> None:
     """Answer Rucio, caches and batch systems about placement.
 
@@ -196,11 +192,9 @@ def serve(
 def setup_rse(
     settings: Settings,
     cache: _WithRse,
-    prefix: Annotated[
-        str, typer.Option(help="path in the cache before the files' own, as /atlas/rucio")
-    ] = "/",
+    prefix: Annotated[str, "path in the cache before the files' own, as /atlas/rucio"] = "/",
     algorithm: Annotated[
-        Literal["hash", "identity"], typer.Option(help="how Rucio makes a path: hash (ATLAS), identity (CMS)")
+        Literal["hash", "identity"], "how Rucio makes a path: hash (ATLAS), identity (CMS)"
     ] = "hash",
 ) -> None:
     """Make the RSE of a cache: volatile, not writable, not deletable, read only; or make it so again."""
@@ -214,7 +208,7 @@ def setup_rse(
 @options.unfolded
 def check(
     settings: Settings,
-    cache: Annotated[str | None, typer.Option(help="one cache, instead of all with an rse")] = None,
+    cache: Annotated[str | None, "one cache, instead of all with an rse"] = None,
 ) -> None:
     """Look whether the RSEs of the caches are misused, or could be; exit code 1 if something is bad."""
     from jobs.loop.push import rucio_sync as job
@@ -230,10 +224,8 @@ def check(
 def sync(
     settings: Settings,
     cache: _WithRse,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show how much would be reported, and report nothing")
-    ] = False,
-    wait: Annotated[str, typer.Option(help="how long to wait for Rucio to show it")] = "60s",
+    dry_run: Annotated[bool, "show how much would be reported, and report nothing"] = False,
+    wait: Annotated[str, "how long to wait for Rucio to show it"] = "60s",
     recheck: Annotated[
         bool,
         typer.Option(help="ask Rucio for all that was reported before, and report again what it has lost"),
@@ -249,7 +241,7 @@ def sync(
     console.show(answer)
 
 
-def files(out: Annotated[Path, typer.Option(help="folder to write, a new or an empty one")]) -> None:
+def files(out: Annotated[Path, "folder to write, a new or an empty one"]) -> None:
     """Write what the documentation names as conf/deploy.
 
     Units, the Helm chart, Prometheus's rules, Grafana's dashboard, HTCondor's hooks.

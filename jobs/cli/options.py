@@ -28,16 +28,12 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-
 EXPORTS = (".html", ".svg", ".csv", ".parquet", ".json")
 """Formats in which `replay`, `curve` and `evaluate` write their answer, by the suffix of the file."""
 
 
 def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
-    """`path`, checked before the work: a file can be written there. Folders that are missing are made later.
-
-    Raises InputError.
-    """
+    """`path`, checked before the work: a file can be written there. Raises InputError."""
     if path is not None and not context.resilient_parsing:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file in it")
@@ -90,18 +86,13 @@ IfCurrent = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
 ]
-Cache = Annotated[str, typer.Option(help="name of a configured cache")]
-AsOf = Annotated[
-    str | None, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; defaults to the newest")
-]
-MaybeAsOf = Annotated[
-    str | None, typer.Option(help="decision time, for example 2026-03-01T04:00:00Z; defaults to now")
-]
-Day = Annotated[str | None, typer.Option(help="UTC day, for example 2026-03-01")]
-
-Capacity = Annotated[str, typer.Option(help="capacities, for example 50TB,100TB")]
+Cache = Annotated[str, "name of a configured cache"]
+AsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to the newest"]
+MaybeAsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to now"]
+Day = Annotated[str | None, "UTC day, for example 2026-03-01"]
+Capacity = Annotated[str, "capacities, for example 50TB,100TB"]
 CapacityFraction = Annotated[
-    str, typer.Option(help="capacities as fractions of the bytes of all files read, for example 0.05,0.1")
+    str, "capacities as fractions of the bytes of all files read, for example 0.05,0.1"
 ]
 Out = Annotated[
     Path | None,
@@ -112,7 +103,6 @@ Out = Annotated[
 OutPage = Annotated[
     Path | None, typer.Option(help="also write it as an HTML page to this file", callback=file_to_write)
 ]
-
 InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
 
 
@@ -122,9 +112,7 @@ class AskedReads:
 
     trace: Annotated[
         Path | None,
-        typer.Option(
-            help="a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables"
-        ),
+        "a trace: accesses table, Parquet, CSV, libCacheSim's; -: stdin; else the site's tables",
     ] = None
     since: Annotated[
         str | None,
@@ -135,45 +123,33 @@ class AskedReads:
     until: Annotated[str | None, typer.Option("--to", help="last UTC day that counts")] = None
     columns: Annotated[
         str,
-        typer.Option(
-            help="the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
-            "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known"
-        ),
+        "the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
+        "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known",
     ] = ""
     time_unit: Annotated[
         str,
-        typer.Option(
-            help="unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'"
-        ),
+        "unit of the trace's times, if they are numbers: s, ms, us, ns; else a format: '%d/%m/%Y'",
     ] = "s"
     time_zone: Annotated[
         str | None,
-        typer.Option(help="zone of times that state none, for example Europe/Berlin; defaults to UTC"),
+        "zone of times that state none, for example Europe/Berlin; defaults to UTC",
     ] = None
-    kind: Annotated[
-        str, typer.Option(help="kind of the trace: auto, accesses, table, oracleGeneral, lcs")
-    ] = "auto"
-    sort: Annotated[bool, typer.Option("--sort", help="sort the trace by time instead of refusing it")] = (
-        False
-    )
+    kind: Annotated[str, "kind of the trace: auto, accesses, table, oracleGeneral, lcs"] = "auto"
+    sort: Annotated[bool, "sort the trace by time instead of refusing it"] = False
     missing_size: Annotated[
         str | None,
-        typer.Option(help="of rows without one: first, that of their file; drop; or of files without: 2GB"),
+        "of rows without one: first, that of their file; drop; or of files without: 2GB",
     ] = None
-    site: Annotated[str | None, typer.Option(help="only accesses of jobs at this site")] = None
-    activity: Annotated[str | None, typer.Option(help="only accesses of analysis, or only of production")] = (
-        None
-    )
+    site: Annotated[str | None, "only accesses of jobs at this site"] = None
+    activity: Annotated[str | None, "only accesses of analysis, or only of production"] = None
 
     @property
     def only(self) -> dict[str, str]:
-        """The roles of columns by which accesses are chosen, with the value asked for."""
         roles = {"site": self.site, "activity": self.activity}
         return {role: value for role, value in roles.items() if value is not None}
 
     @property
     def what(self) -> str:
-        """The trace and the days, in words."""
         days = f"{self.since or 'its start'} to {self.until or 'its end'}" if self.since or self.until else ""
         name = "" if self.trace is None else "stdin" if self.trace == parsing.STDIN else self.trace.name
         return ", ".join(part for part in (name, days) if part)
@@ -206,8 +182,8 @@ class AskedReads:
 
 
 def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, object] = {}) -> Settings:
-    """The settings of this run; `tables`: root of the tables; `values`: other values of the command line, by
-    names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
+    """The settings of this run; `tables`: root; `values`: others by name (`COLLECT__BROKER`). Raises
+    ConfigError.
     """
     from jobs.ground.settings.tree import Settings
 
@@ -245,7 +221,7 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as Typer takes it: with options in place of its `settings` and of dataclasses of options.
 
     `settings`: --conf and --tables, by which they are loaded. A dataclass: an option for each of its fields.
-    All have `_COMMON`.
+    `Annotated[kind, "help"]` is an option with this help; a bool has no `--no-…`. All have `_COMMON`.
     """
     hints = get_type_hints(command, localns={"Settings": object}, include_extras=True)
     folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
@@ -261,7 +237,6 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     if takes_settings:
         parts += [_option("conf", Conf, None), _option("tables", TablesRoot, None)]
     parts += [_option(name, kind, default=False) for name, kind in _COMMON.items()]
-
     parts.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     def typed(**values: Any) -> None:
@@ -287,7 +262,11 @@ def _name(context: typer.Context) -> str:
     return "" if parent is None else f"{_name(parent)} {context.info_name}".strip()  # type: ignore[arg-type]
 
 
-def _option(name: str, kind: object, default: object) -> inspect.Parameter:
+def _option(name: str, kind: Any, default: object) -> inspect.Parameter:
+    what, *how = getattr(kind, "__metadata__", [None])
+    if isinstance(what, str) and not how:
+        words = [f"--{name.replace('_', '-')}"] if kind.__origin__ is bool else []
+        kind = Annotated[kind.__origin__, typer.Option(*words, help=what)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 

@@ -22,10 +22,9 @@ STDIN = Path("-")
 
 
 def moments(settings: Settings, as_of: str | None, day: str | None, of: str = "accesses") -> list[int]:
-    """The one moment `as_of`, or every cycle of `day` that has begun, in seconds since 1970.
+    """The one moment `as_of`, every cycle of `day` that has begun, or the newest of the table `of`, in s.
 
-    Without either, the newest moment of the table `of`. What is not known yet would be judged, and kept, as
-    if it were all. Raises InputError.
+    What is not known yet would be judged, and kept, as if it were all. Raises InputError.
     """
     if as_of is not None and day is not None:
         raise InputError("give either --as-of or --day, or neither for the newest time")
@@ -39,9 +38,9 @@ def moments(settings: Settings, as_of: str | None, day: str | None, of: str = "a
 
 
 def come(settings: Settings, as_of: str | None, of: str = "accesses") -> int:
-    """The moment `as_of`, which may be up to a cycle from now, in seconds since 1970. Raises InputError.
+    """The moment `as_of`, up to a cycle from now, else `newest` of the table `of`. Raises InputError.
 
-    What a later one leaves would be the newest, and count, until it comes. None: `newest` of the table `of`.
+    What a later one leaves would be the newest, and count, until it comes.
     """
     if as_of is None:
         return newest(settings, of)
@@ -52,11 +51,9 @@ def come(settings: Settings, as_of: str | None, of: str = "accesses") -> int:
 
 
 def newest(settings: Settings, of: str, as_of: str | None = None, *, cache: str | None = None) -> int:
-    """The moment `as_of`; None: the newest that a table has of the region, or cache, in seconds since 1970.
+    """The moment `as_of`, else the newest of a table for the region, or cache, in s. Raises InputError.
 
-    `of`: accesses, features, predictions or plans. Of accesses, the last cycle that has begun, or the end of
-    their newest day. Where there is none, the last cycle: the error of the job says what is missing. Raises
-    InputError.
+    Of accesses, the last cycle that has begun, or the end of their newest day; without any, the last cycle.
     """
     if as_of is not None:
         return parse_as_of(as_of)
@@ -149,7 +146,6 @@ def moment_or_now(text: str | None) -> int:
 
 
 def names(text: str) -> list[str]:
-    """The names in `lru,gdsf`."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
 _STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
-
 _Action = Annotated[
     str, typer.Option("--action", help="list only these: evict, unpin, pin, prefetch, separated by commas")
 ]
@@ -35,6 +34,12 @@ _EvictNow = Annotated[
     bool, typer.Option("--evict-now", help="evict at once what else is left to the cache's steward")
 ]
 _OfPlan = Annotated[str | None, typer.Option("--as-of", help="decision time of one plan; all without it")]
+push = typer.Typer(
+    name="push",
+    help="Carry out a cache's plan, confirmed by the cache itself.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 def plan(
@@ -42,7 +47,7 @@ def plan(
     cache: Cache,
     as_of: AsOf = None,
     explain: Annotated[
-        str | None, typer.Option(help="say why this file (a did or a path) is planned or not; write nothing")
+        str | None, "say why this file (a did or a path) is planned or not; write nothing"
     ] = None,
     with_files: Annotated[
         bool, typer.Option("--list", help="also list the files, with bytes and reason")
@@ -82,29 +87,17 @@ def plan(
         console.warn(alarm)
 
 
-push = typer.Typer(
-    name="push",
-    help="Carry out a cache's plan, confirmed by the cache itself.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-
-
 @push.command()
 @options.unfolded
 def run(
     settings: Settings,
     cache: Cache,
     as_of: AsOf = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="list what would be pushed, and touch nothing")
-    ] = False,
+    dry_run: Annotated[bool, "list what would be pushed, and touch nothing"] = False,
     action: _Action = "",
     dataset: _Dataset = "",
     reason: _Reason = "",
-    unproven: Annotated[
-        bool, typer.Option("--unproven", help="carry out also what models chose that no promotion covers")
-    ] = False,
+    unproven: Annotated[bool, "carry out also what models chose that no promotion covers"] = False,
     evict_now: _EvictNow = False,
     if_current: IfCurrent = False,
     force: Force = False,
@@ -155,9 +148,7 @@ def run(
 def resume(
     settings: Settings,
     cache: Cache,
-    failed: Annotated[
-        bool, typer.Option("--failed", help="try again what failed, once its cause is mended")
-    ] = False,
+    failed: Annotated[bool, "try again what failed, once its cause is mended"] = False,
     evict_now: _EvictNow = False,
     force: Force = False,
 ) -> None:
@@ -187,7 +178,7 @@ def cancel(
     settings: Settings,
     cache: Cache,
     as_of: _OfPlan = None,
-    unpin: Annotated[bool, typer.Option("--unpin", help="give up the pins too, at once")] = False,
+    unpin: Annotated[bool, "give up the pins too, at once"] = False,
 ) -> None:
     """Cancel the unfinished items; they are never tried again."""
     from jobs.loop.push import push as job
@@ -205,7 +196,7 @@ def new_journal(settings: Settings) -> None:
 
 
 def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
-    """Print a plan; `with_files`: also the sums of its listed files, and a line for each file."""
+    """Print a plan; `with_files`: also the sums of its listed files, and a line for each."""
     from jobs.loop.plan.items import totals
 
     row = text.as_row(answer)
@@ -221,8 +212,7 @@ def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Raises UnprovenError if items were withheld, and TargetUnavailable if the cache's faults ended the push:
-    what is left of the plan is pushed by a later try. Exit code 1 if items failed and none was done.
+    Raises UnprovenError for withheld items, TargetUnavailable for a cache's faults; exit code 1: all failed.
     """
     if summary.expired or is_over:
         console.warn(
@@ -249,9 +239,7 @@ def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None
 def due(
     settings: Settings,
     as_of: AsOf = None,
-    past: Annotated[
-        bool, typer.Option("--past", help="also due if a later decision time has overtaken it")
-    ] = False,
+    past: Annotated[bool, "also due if a later decision time has overtaken it"] = False,
 ) -> None:
     """Say whether a decision time is to be predicted, planned and pushed.
 
@@ -269,10 +257,8 @@ def due(
 def outcomes(
     settings: Settings,
     cache: Cache,
-    as_of: Annotated[str | None, typer.Option(help="account the plan of this decision time")] = None,
-    day: Annotated[
-        str | None, typer.Option(help="account the plans of a UTC day, and judge the day against LRU")
-    ] = None,
+    as_of: Annotated[str | None, "account the plan of this decision time"] = None,
+    day: Annotated[str | None, "account the plans of a UTC day, and judge the day against LRU"] = None,
     since: Annotated[str | None, typer.Option("--from", help="first UTC day that is shown")] = None,
     until: Annotated[str | None, typer.Option("--to", help="last UTC day that is shown")] = None,
     out: OutPage = None,

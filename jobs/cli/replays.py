@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from jobs.studies.simulate.accesses import Accesses
 
 AUTO = "auto"
-REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"
-"""Capacities by default, as fractions of the bytes of all files."""
+REPLAYED, EVALUATED = "0.01,0.05,0.1,0.2", "0.05,0.1,0.2"  # capacities by default, as fractions of all bytes
 TRACE_POLICIES = "lru,s3fifo,clairvoyant"
 SITE_POLICIES = "lru,lru+plan,clairvoyant"
 BYTE_HIT_RATIOS = "0.5,0.8"
@@ -33,28 +32,24 @@ def replay(
     reads: AskedReads,
     policy: Annotated[
         str,
-        typer.Option(
-            help="for example lru,gdsf,steward-auto, or file.py:function of your own; "
-            f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}"
-        ),
+        "for example lru,gdsf,steward-auto, or file.py:function of your own; "
+        f"defaults to {TRACE_POLICIES}, without --trace to {SITE_POLICIES}",
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {REPLAYED}")
+        str, f"capacities as fractions of the bytes of all files; defaults to {REPLAYED}"
     ] = "",
     watermarks: Annotated[
         str,
-        typer.Option(help="low and high, for example 0.90,0.95: purge as an XCache; always without --trace"),
+        "low and high, for example 0.90,0.95: purge as an XCache; always without --trace",
     ] = "",
     purge_interval: Annotated[
-        str, typer.Option(help="time between purges, for example 300s; defaults to [replay] purge_interval")
+        str, "time between purges, for example 300s; defaults to [replay] purge_interval"
     ] = "",
     block_size: Annotated[
         str,
-        typer.Option(
-            help="for example 128kB: fetch blocks of files as far as they are read; stewards, and lru "
-            "with --watermarks"
-        ),
+        "for example 128kB: fetch blocks of files as far as they are read; stewards, and lru "
+        "with --watermarks",
     ] = "",
     caches: Annotated[
         Path | None,
@@ -63,9 +58,7 @@ def replay(
             exists=True,
         ),
     ] = None,
-    no_bound: Annotated[
-        bool, typer.Option("--no-bound", help="leave out the bound, and how near each policy comes to it")
-    ] = False,
+    no_bound: Annotated[bool, "leave out the bound, and how near each policy comes to it"] = False,
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:
@@ -143,11 +136,9 @@ def _replay_fleet(
 def curve(
     settings: Settings,
     reads: AskedReads,
-    hit_ratio: Annotated[
-        str, typer.Option(help="show the capacity that LRU needs for these, for example 0.5,0.8")
-    ] = "",
+    hit_ratio: Annotated[str, "show the capacity that LRU needs for these, for example 0.5,0.8"] = "",
     byte_hit_ratio: Annotated[
-        str, typer.Option(help=f"the same for bytes; defaults to {BYTE_HIT_RATIOS} if no ratio is given")
+        str, f"the same for bytes; defaults to {BYTE_HIT_RATIOS} if no ratio is given"
     ] = "",
     capacity: options.Capacity = "",
     capacity_fraction: options.CapacityFraction = "",
@@ -186,17 +177,13 @@ def evaluate(
         ),
     ] = None,
     cycle: Annotated[
-        str, typer.Option(help="time between plans, for example 1h; auto: a tenth of each capacity's LRU age")
+        str, "time between plans, for example 1h; auto: a tenth of each capacity's LRU age"
     ] = AUTO,
-    capacity: Annotated[
-        str, typer.Option(help="with --trace: capacities, for example 50TB,100TB, instead of fractions")
-    ] = "",
+    capacity: Annotated[str, "with --trace: capacities, for example 50TB,100TB, instead of fractions"] = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help=f"capacities as fractions of the bytes of all files; defaults to {EVALUATED}")
+        str, f"capacities as fractions of the bytes of all files; defaults to {EVALUATED}"
     ] = "",
-    policy: Annotated[
-        str, typer.Option(help="with --trace: further policies, for example file.py:function of your own")
-    ] = "",
+    policy: Annotated[str, "with --trace: further policies, for example file.py:function of your own"] = "",
     out: options.Out = None,
     in_mlflow: options.InMlflow = False,
 ) -> None:

@@ -19,31 +19,21 @@ _LOCAL = Path("local-out")
 
 
 def init(
-    cache: Annotated[
-        str, typer.Option(help="address of a cache: root://HOST:PORT, or a folder; empty: none yet")
-    ] = "",
-    name: Annotated[str, typer.Option(help="its name; defaults to that of its host or folder")] = "",
-    capacity: Annotated[str, typer.Option(help="its capacity, for example 50TB")] = "",
-    origin: Annotated[
-        str, typer.Option(help="folder that the files of a cache in a folder are fetched from")
-    ] = "",
-    namespace: Annotated[
-        str, typer.Option(help="folder of an XCache's names (oss.localroot), if this host sees it")
-    ] = "",
-    gstream: Annotated[
-        str, typer.Option(help="folder where `cachecast collect` keeps what an XCache reports")
-    ] = "",
-    watermarks: Annotated[
-        str, typer.Option(help="its low and high one (pfc.diskusage), for example 0.90,0.95")
-    ] = "",
-    steward: Annotated[bool, typer.Option("--steward", help="a steward will run beside it")] = False,
-    source: Annotated[str, typer.Option(help="kind of access records, see docs/pull.md")] = "rucio_traces",
-    records: Annotated[str, typer.Option(help="path or glob of the access records; empty: none yet")] = "",
-    rucio: Annotated[str, typer.Option(help="URL of a Rucio server; empty: none")] = "",
-    rucio_account: Annotated[str, typer.Option(help="account there; empty: the identity's default")] = "",
+    cache: Annotated[str, "address of a cache: root://HOST:PORT, or a folder; empty: none yet"] = "",
+    name: Annotated[str, "its name; defaults to that of its host or folder"] = "",
+    capacity: Annotated[str, "its capacity, for example 50TB"] = "",
+    origin: Annotated[str, "folder that the files of a cache in a folder are fetched from"] = "",
+    namespace: Annotated[str, "folder of an XCache's names (oss.localroot), if this host sees it"] = "",
+    gstream: Annotated[str, "folder where `cachecast collect` keeps what an XCache reports"] = "",
+    watermarks: Annotated[str, "its low and high one (pfc.diskusage), for example 0.90,0.95"] = "",
+    steward: Annotated[bool, "a steward will run beside it"] = False,
+    source: Annotated[str, "kind of access records, see docs/pull.md"] = "rucio_traces",
+    records: Annotated[str, "path or glob of the access records; empty: none yet"] = "",
+    rucio: Annotated[str, "URL of a Rucio server; empty: none"] = "",
+    rucio_account: Annotated[str, "account there; empty: the identity's default"] = "",
     out: Annotated[Path, typer.Option(help="file to write", callback=file_to_write)] = Path("site.toml"),
-    tables: Annotated[str, typer.Option(help="root of the tables; defaults to a folder beside it")] = "",
-    force: Annotated[bool, typer.Option("--force", help="replace a file that is there")] = False,
+    tables: Annotated[str, "root of the tables; defaults to a folder beside it"] = "",
+    force: Annotated[bool, "replace a file that is there"] = False,
 ) -> None:
     """Write the settings of a new site, and name the next commands.
 
@@ -76,9 +66,7 @@ def init(
 def up(
     out: _Local = _LOCAL,
     tables: TablesRoot = None,
-    hdfs: Annotated[
-        bool, typer.Option("--hdfs", help="the first time: keep the tables on an HDFS that is started too")
-    ] = False,
+    hdfs: Annotated[bool, "the first time: keep the tables on an HDFS that is started too"] = False,
 ) -> None:
     """Start the whole deployment on this machine.
 
@@ -119,7 +107,7 @@ def demo(
     out: Annotated[
         Path, typer.Option(help="folder for everything the demo makes", callback=folder_to_fill)
     ] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(help="seed of the generated month")] = 1,
+    seed: Annotated[int, "seed of the generated month"] = 1,
     conf: Conf = None,
     tables: TablesRoot = None,
 ) -> None:

@@ -16,8 +16,7 @@ from jobs.ground import text
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
-_MOST_DATASETS = 5
-"""That the screen shows, the largest; --json has all."""
+_MOST_DATASETS = 5  # that the screen shows, the largest; --json has all
 
 
 def report(
@@ -26,11 +25,11 @@ def report(
     out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
         "report.html"
     ),
-    capacity: Annotated[str, typer.Option(help="capacity of the studied cache, for example 50TB")] = "",
+    capacity: Annotated[str, "capacity of the studied cache, for example 50TB"] = "",
     capacity_fraction: Annotated[
-        str, typer.Option(help="the same as a fraction of the bytes of all files read, for example 0.05")
+        str, "the same as a fraction of the bytes of all files read, for example 0.05"
     ] = "",
-    watermarks: Annotated[str, typer.Option(help="low and high; defaults to [replay] watermarks")] = "",
+    watermarks: Annotated[str, "low and high; defaults to [replay] watermarks"] = "",
 ) -> None:
     """Write one HTML page: the newest results, or the study of a trace.
 
@@ -70,7 +69,7 @@ def report(
 def worth_it(
     settings: Settings,
     reads: AskedReads,
-    capacity: Annotated[str, typer.Option(help="capacity of the cache in question, for example 200TB")],
+    capacity: Annotated[str, "capacity of the cache in question, for example 200TB"],
     more: Annotated[float, typer.Option(min=1, help="more disk is so many times the capacity")] = 2,
     round_trip_ms: Annotated[
         float | None, typer.Option(min=0, help="to the origins; without it, no CPU hours")
@@ -115,25 +114,17 @@ def storage(
     reads: AskedReads,
     capacity: Annotated[
         str,
-        typer.Option(help="capacities of the cache, for example 100TB,175TB; the verdict is of the first"),
+        "capacities of the cache, for example 100TB,175TB; the verdict is of the first",
     ],
     rse: Annotated[
         list[str] | None,
-        typer.Option(
-            help="pattern of the site's RSEs, for example 'PIC*'; may be repeated; defaults to `storage` of "
-            "the caches, with --trace to the trace's own files"
-        ),
+        "pattern of the site's RSEs, for example 'PIC*'; may be repeated; defaults to `storage` of "
+        "the caches, with --trace to the trace's own files",
     ] = None,
-    network: Annotated[
-        str, typer.Option(help="most WAN traffic per second in the busiest hour, for example 1.2GB")
-    ] = "",
-    keep_ruled: Annotated[
-        bool, typer.Option("--keep-ruled", help="propose only replicas that no rule keeps")
-    ] = False,
-    node_disk: Annotated[str, typer.Option(help="disk of a cache node")] = "96TB",
-    node_network: Annotated[
-        str, typer.Option(help="network of a cache node, per second; defaults to [serve] cache_read")
-    ] = "",
+    network: Annotated[str, "most WAN traffic per second in the busiest hour, for example 1.2GB"] = "",
+    keep_ruled: Annotated[bool, "propose only replicas that no rule keeps"] = False,
+    node_disk: Annotated[str, "disk of a cache node"] = "96TB",
+    node_network: Annotated[str, "network of a cache node, per second; defaults to [serve] cache_read"] = "",
     out: options.Out = None,
 ) -> None:
     """Say how much of a site's storage a cache replaces.
@@ -172,18 +163,14 @@ def workload(
     ],
     scenario: Annotated[
         str,
-        typer.Option(
-            help="demo, mwt2, prague, pic, socal, site, archive, another in conf/workloads, or a TOML file"
-        ),
+        "demo, mwt2, prague, pic, socal, site, archive, another in conf/workloads, or a TOML file",
     ] = "demo",
-    start: Annotated[str | None, typer.Option(help="first UTC day; defaults to the scenario's")] = None,
-    seed: Annotated[int, typer.Option(help="the same seed gives the same files")] = 1,
-    days: Annotated[int | None, typer.Option(help="days to generate; defaults to the scenario's")] = None,
-    accesses: Annotated[int | None, typer.Option(help="scale the region to about this many accesses")] = None,
-    scale: Annotated[float | None, typer.Option(help="multiply accesses and files")] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="write Rucio traces and a listing, as JSON lines")
-    ] = False,
+    start: Annotated[str | None, "first UTC day; defaults to the scenario's"] = None,
+    seed: Annotated[int, "the same seed gives the same files"] = 1,
+    days: Annotated[int | None, "days to generate; defaults to the scenario's"] = None,
+    accesses: Annotated[int | None, "scale the region to about this many accesses"] = None,
+    scale: Annotated[float | None, "multiply accesses and files"] = None,
+    raw: Annotated[bool, "write Rucio traces and a listing, as JSON lines"] = False,
     conf: Conf = None,
     tables: Annotated[
         str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
@@ -217,8 +204,8 @@ def forecast(
     series: Annotated[
         Path, typer.Option(help="CSV: dataset,week,accesses or date,dataset,n_accesses", exists=True)
     ],
-    as_of: Annotated[str, typer.Option(help="last unit that is known: a week number, or a date")],
-    horizons: Annotated[str, typer.Option(help="how many units ahead, for example 1,4,13,26")],
+    as_of: Annotated[str, "last unit that is known: a week number, or a date"],
+    horizons: Annotated[str, "how many units ahead, for example 1,4,13,26"],
     out: Annotated[
         Path,
         typer.Option(
@@ -227,7 +214,7 @@ def forecast(
     ],
     cuts: Annotated[
         str | None,
-        typer.Option(help="judge forecasts made at these units instead, for example 52-77; out: a row each"),
+        "judge forecasts made at these units instead, for example 52-77; out: a row each",
     ] = None,
 ) -> None:
     """Forecast a plain popularity series.

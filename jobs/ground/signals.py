@@ -1,7 +1,5 @@
 """Signals that end a service."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
@@ -14,8 +12,6 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Whether SIGTERM or SIGINT came."""
-
     def __init__(self) -> None:
         self._came = self._at_once = self._has_raised = False
 
@@ -35,7 +31,6 @@ class Stopping:
             self._at_once = False
 
     def take(self, *_: object) -> None:
-        """Take a signal."""
         self._came = True
         if self._at_once and not self._has_raised:
             self._has_raised = True

@@ -10,7 +10,6 @@ from features.common.errors import printable
 from features.common.units import TOO_FEW_DAYS, format_bytes
 
 Row = Mapping[str, Any]
-
 MODEL_COLUMNS = ("model", "within", "auc", "average_precision", "brier", "calibration_error")
 REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
@@ -144,5 +143,4 @@ def fleet_columns(rows: Sequence[Row]) -> Sequence[str]:
 
 
 def select(row: Row, columns: Sequence[str]) -> Row:
-    """The named columns of a row, in that order."""
     return {key: row[key] for key in columns}

@@ -24,8 +24,6 @@ _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
     *("n_reads", "event_id", "cache", "site", "source", "known_at"),
 ]
-
-
 _log = logging.getLogger(__name__)
 
 
@@ -62,11 +60,8 @@ def from_tables(
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
-    Sizes that neither has come from other sources and the caches' inventories (`jobs.ground.store.sizes`).
-
-    `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
-    long before `since_s`; `keep`: columns to keep beside the trace. Raises StaleInputError if there is no
-    access, InputError.
+    `known_before_s`: only what was known and happened before; `history_s`: also so long before; `keep`:
+    columns beside. Raises StaleInputError without accesses, InputError.
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))

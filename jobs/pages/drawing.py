@@ -52,10 +52,7 @@ class Series(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Zoom:
-    """A plot with one place per capacity on its horizontal axis, at 0, 1, …, which a page can zoom into.
-
-    `asides`: how far each series is moved sideways from its places; all share a width of `spread`.
-    """
+    """A plot to zoom into, with a place per capacity; `asides`: of series, in a common `spread`."""
 
     capacities: Sequence[float]
     asides: Sequence[float]
@@ -65,8 +62,7 @@ class Zoom:
 class Plot:
     """One plot: draw on `axes` within `mpl.rc_context(STYLE)`, then `add` each series.
 
-    `nearest`: whether a pointer finds the nearest point in both directions (`xy`) or along one axis;
-    `height`: in inches, of a width of 6.4.
+    `nearest`: how a pointer finds points (`xy`, or an axis); `height`: in inches, of a width of 6.4.
     """
 
     def __init__(self, *, nearest: str = "xy", height: float = 3.6) -> None:
@@ -83,7 +79,6 @@ class Plot:
         self.series.append(Series(printable(label), drawn, list(points), policy))
 
     def _repr_svg_(self) -> str:
-        """What Jupyter shows."""
         return self.svg()
 
     def svg(self, *, salt: str = "cachecast", legend: bool = True) -> str:
@@ -108,10 +103,7 @@ class Plot:
         return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
 
     def reading(self, capacities: Sequence[float]) -> dict[str, Any]:
-        """What a page's script reads, after `svg`: points and axes in units of the SVG.
-
-        A point is series, x, y, text and the place of its capacity in `capacities` (None: of no capacity).
-        """
+        """What a page's script reads: points (series, x, y, text, capacity) and axes, in SVG units."""
         places = {capacity: k for k, capacity in enumerate(capacities)}
         points = [
             [k, *self._place(point.x, point.y), point.text, places.get(point.capacity)]  # type: ignore[arg-type]

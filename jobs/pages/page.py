@@ -15,10 +15,8 @@ from jobs.pages.drawing import Plot, Series, swatch
 
 WORDS = ("setting", "name", "dataset", "did", "reason", "paper", "differs", "assumed", "change")
 """Columns with long words, which are left-aligned and wrapped."""
-FOLD = 12
-"""Rows of a table that are shown before it is unfolded."""
-OPEN_POLICIES = 8
-"""Policies up to which their switches are unfolded."""
+FOLD = 12  # rows of a table that are shown before it is unfolded
+OPEN_POLICIES = 8  # policies up to which their switches are unfolded
 
 # Spaces inside a number, and between a number and its unit, must not break.
 _UNIT = re.compile(r"(\d) (?=(?:%|[kMGTPE]?B\b|\d{3}\b))")

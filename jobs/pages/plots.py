@@ -22,13 +22,10 @@ from jobs.pages.verdicts import KNOWING
 from jobs.pages.verdicts import sizes as at_size
 from replay.study.use import running_mean
 
-POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")
-"""Policies with a style of their own, in the order of the legend; others come between them."""
-
+POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")  # with styles of their own, as in the legend
 _COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
-
 _OTHER_COLOURS = (
     *("#2e7d32", "#8e24aa", "#c62828", "#00838f", "#6d4c41", "#ad1457", "#9e9d24"),
     *("#1a237e", "#e65100", "#558b2f", "#4527a0", "#827717", "#00695c", "#d81b60"),
@@ -37,11 +34,12 @@ _OTHER_COLOURS = (
 _OTHER_DASHES = ("solid", (0, (3, 1)), (0, (7, 1, 1, 1)))
 _OTHER_MARKERS = ("v", "P", "X", "<", ">", "*", "h", "p", "d", "8")
 _FILLS = ("full", "none", "left", "bottom")
-_SPREAD = 0.6
-"""Width shared by the policies at one capacity; capacities are 1 apart."""
+_SPREAD = 0.6  # width shared by the policies at one capacity; capacities are 1 apart
 _CAPACITY = {"capacity_bytes": "capacity", "capacity_fraction": "capacity, % of the bytes read"}
 _GAP = "gap to the bound closed, %"
 _Amounts: TypeAlias = IntArray | FloatArray
+BYTES_AXIS = FuncFormatter(lambda value, _: format_bytes(value) if value else "0")
+COUNTS_AXIS = FuncFormatter(lambda value, _: count(value))
 
 
 def rank(policy: str) -> tuple[int, str]:
@@ -51,10 +49,7 @@ def rank(policy: str) -> tuple[int, str]:
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity_bytes") -> Plot:
-    """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's.
-
-    `capacity`: the column of the capacities as they were asked for. One capacity: bars, the best on top.
-    """
+    """Byte hit ratio of each policy at each capacity (column `capacity`); of one capacity bars."""
     if len({row[capacity] for row in replays}) == 1:
         best = next((row["byte_hit_ratio"] for row in replays if row["policy"] == "bound"), None)
         others = [row for row in replays if row["policy"] != "bound"]
@@ -127,10 +122,7 @@ def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Poi
 
 
 def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
-    """Share of the gap to the bound that each policy closes at each capacity, with its 95 % interval.
-
-    `rows`: of `evaluate`; `capacity`: the column by which capacities were given. One: bars, the best on top.
-    """
+    """Share of the gap to the bound that each policy closes at each capacity (bars: one), and its bounds."""
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     capacities = sorted({r[capacity] for r in judged})
     if len(capacities) == 1:
@@ -199,7 +191,6 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
 
 
 def hit_ratio_by_cache(rows: Sequence[Row]) -> Plot:
-    """Byte hit ratio of each cache of a fleet, and of all together."""
     named = [
         (f"{row['cache']}, {percent(row['byte_hit_ratio'], 1)}", 100 * row["byte_hit_ratio"]) for row in rows
     ]
@@ -238,10 +229,7 @@ def fill_level(
 def hits_and_misses_over_time(
     start_s: IntArray, hits: _Amounts, misses: _Amounts, *, step_s: int = DAY_S, unit: str = "accesses"
 ) -> Plot:
-    """Hits and misses per day or hour as steps; of days the two-week running mean of each as a line, too.
-
-    `start_s`: of each step of `step_s` seconds, since 1970; `unit`: what is counted, bytes for example.
-    """
+    """Hits and misses per step as steps; of days also the two-week running means. `unit`: what is counted."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         axes, label_of = plot.axes, day_label if step_s == DAY_S else as_of_label
@@ -316,12 +304,10 @@ def _other_styles() -> Iterator[dict[str, Any]]:
 
 
 def line_style(policy: str) -> dict[str, Any]:
-    """Colour and dash of a policy of `POLICIES`."""
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
 
 
 def saved_by_day(days: Sequence[Row]) -> Plot:
-    """WAN bytes saved against LRU, one bar per day, negative if more was fetched."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         at = [dt.datetime.fromisoformat(str(row["day"])) for row in days]
@@ -336,10 +322,5 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
         return plot
 
 
-BYTES_AXIS = FuncFormatter(lambda value, _: format_bytes(value) if value else "0")
-COUNTS_AXIS = FuncFormatter(lambda value, _: count(value))
-
-
 def as_times(time_s: IntArray) -> npt.NDArray[np.datetime64]:
-    """Seconds since 1970 as times of an axis."""
     return time_s.astype("datetime64[s]")

@@ -10,8 +10,7 @@ from replay.comparison import BOUND
 from replay.policies import CLAIRVOYANTS
 
 NAMES = {STEWARD: "a steward", CHALLENGER_PLAN: "a plan by the new model"}
-KNOWING = (BOUND, *CLAIRVOYANTS)
-"""What knows the future, and so cannot be had."""
+KNOWING = (BOUND, *CLAIRVOYANTS)  # what knows the future, and so cannot be had
 
 
 def by_merit(rows: Sequence[Row], capacity: str) -> list[Row]:

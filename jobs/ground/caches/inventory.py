@@ -1,6 +1,4 @@
-"""A configured cache: its target, its verified inventory, the limits of what a decision may remove, and its
-site, where one of several caches serves, holds or is to hold a file.
-"""
+"""A cache: its target, verified inventory, limits of removal, and which cache of a site has a file."""
 
 import contextlib
 import logging
@@ -37,7 +35,6 @@ from prefetch.target import CacheTarget, Held
 from prefetch.xcache import server
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.redirector import Redirector
-from replay.ranges import OwnerArray
 
 _N_EXPECTED = 50
 N_DRAWN = 60
@@ -48,15 +45,13 @@ It must hold two thirds of them. So 99 of 100 times an inventory is refused of w
 """
 _CHANCE = random.SystemRandom()
 _log = logging.getLogger(__name__)
+_XROOTD_PORT = 1094
 
 
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: to ask before a prefetch.
-
-    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
-    """
+    """The target of `cache`; `redirector`: asked before a prefetch. Raises ConfigError, TargetUnavailable."""
     if (silent := files.silent(cache.folders)) is not None:
         raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
@@ -114,10 +109,7 @@ def verified(
 
 
 def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at_s: int) -> Inventory:
-    """The last inventory that its host wrote by `cachecast scan`, with what was pushed since.
-
-    It must be young, and the server agree.
-    """
+    """The last inventory that its host wrote, with what was pushed since; the server must agree."""
     again, most_age_s = f"run `cachecast scan --cache {cache.name}` on its host", settings.plan.inventory_age
     key, rows = _scanned(tables, cache.name, at_s=at_s)
     taken_s = None if key is None else parse_as_of(_moment(key))
@@ -153,11 +145,7 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
 
 
 def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.Table]:
-    """The last inventory until `at_s` that was taken when its key says.
-
-    A plan writes the one that it was made from again, by its own time, and that may be later than a scan
-    which was not there yet.
-    """
+    """The last scan until `at_s`; a plan writes its inventory again, under a time of its own."""
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):
@@ -265,9 +253,6 @@ def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
 
 
-_XROOTD_PORT = 1094
-
-
 def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:
     """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
     if cache.redirector is None:
@@ -319,17 +304,11 @@ def is_here(
         holds = {
             node: np.array(pc.is_in(dids, value_set=known[node].combine_chunks())) for node in sorted(known)
         }
-        owner = _with_holders(owner, holds)
+        nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
+        owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
+        owner = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
     mine: BoolArray = owner == cache.name
     return mine
-
-
-def _with_holders(owner: OwnerArray, holds: Mapping[str, BoolArray]) -> OwnerArray:
-    """`owner` where it holds the file or nobody does, else the first of the nodes that hold it."""
-    nodes, holders = np.array(list(holds), np.object_), np.array(list(holds.values()))
-    owner_holds = (holders & (nodes[:, None] == owner[None, :])).any(axis=0)
-    holder: OwnerArray = np.where(owner_holds | ~holders.any(axis=0), owner, nodes[holders.argmax(axis=0)])
-    return holder
 
 
 def _undrained(settings: Settings, cache: CacheSettings) -> list[str]:

@@ -1,7 +1,4 @@
-"""What a cache's steward saved against plain LRU, by day; rows that wait while the tables are unavailable.
-
-The steward writes them, `outcomes` and the operator's page read them.
-"""
+"""What a cache's steward saved against plain LRU, by day; and the rows that wait for tables."""
 
 import contextlib
 import dataclasses
@@ -24,11 +21,8 @@ from jobs.ground.text import Row
 from prefetch.steward.lists import Asking
 
 _log = logging.getLogger(__name__)
-
-SILENT_S: Final = 60.0
-"""Tables that have not answered for so long are unavailable."""
+SILENT_S: Final = 60.0  # tables that have not answered for so long are unavailable
 _SUMS = ("watched_s", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes", "evicted_files", "evicted_bytes")
-
 _Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
 _Day = Annotated[str, pydantic.AfterValidator(lambda day: day_label(parse_day(day)))]
 
@@ -56,7 +50,6 @@ def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> No
 
 
 def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
-    """The runs of the cache's steward on `day`; empty if there was none."""
     rows = tables.head(STEWARD_DAYS).rows(since=day, until=day, owner=cache)
     return list(rows.sort_by("started_at").to_pylist())
 
@@ -71,7 +64,6 @@ def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) 
 
 
 def _sum_of_runs(runs: list[Row]) -> dict[str, object]:
-    """One row for the runs of a day: figures added up, orders and models each named once."""
     texts = {
         name: ", ".join(dict.fromkeys(word for run in runs if run[name] for word in run[name].split(", ")))
         for name in ("orders", "model_version")
@@ -85,10 +77,7 @@ _RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
-    """Rows of a cache's steward that wait in `file` until they are in the tables; they survive a restart.
-
-    A thread writes them, as tables may hang. `fault`: why rows still wait; None while no write has failed.
-    """
+    """A cache's rows that wait in `file`, across restarts, for a thread to write; `fault`: why they wait."""
 
     def __init__(self, tables: Tables, cache: str, file: Path) -> None:
         self.fault: str | None = None

@@ -1,11 +1,6 @@
-"""The sources that cachecast brings, and where each is defined; `setup.py` lists them as entry points.
+"""The sources that cachecast brings. It imports nothing: `setup.py` runs it to list them as entry points."""
 
-This file imports nothing, as `setup.py` runs it. A checkout needs no entry points of its own.
-"""
-
-GROUP = "cachecast.sources"
-"""The entry points of sources, those of other packages too."""
-
+GROUP = "cachecast.sources"  # the entry points of sources, those of other packages too
 _MODULES = (
     *("rucio_traces", "rucio_files", "rucio_dumps", "atlas_popularity", "cms_tracer", "xcache_gstream"),
     *("xcache_cinfo", "xrootd_fstream", "osdf_accesses", "osdf_log", "pelican", "popularity_series"),

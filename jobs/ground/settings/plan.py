@@ -16,8 +16,6 @@ from replay.study.benefit import Cluster, best_cached_fraction
 
 
 class FeatureSettings(Section):
-    """Grid, candidates and horizons of features and labels."""
-
     cycle: Seconds
     horizons: tuple[Seconds, ...] = pydantic.Field(min_length=1)
     candidates: Seconds
@@ -46,7 +44,6 @@ class FeatureSettings(Section):
 
     @property
     def spec(self) -> FeatureSpec:
-        """The same values in the type of the features room."""
         return FeatureSpec(
             cycle_s=self.cycle,
             horizons_s=self.horizons,
@@ -75,7 +72,6 @@ class RuleSettings(Section):
 
     @property
     def rule(self) -> Rule:
-        """The rule in the planner's type."""
         return Rule(self.action, self.tiers, self.names, self.users)
 
 
@@ -97,7 +93,6 @@ class ClusterSettings(Section):
 
     @property
     def cluster(self) -> Cluster:
-        """The same in the type of the replay room."""
         return Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
 
     @property
@@ -107,8 +102,6 @@ class ClusterSettings(Section):
 
 
 class PlanSettings(Section):
-    """Value and limits of a plan."""
-
     objective: Objective
     horizon: Seconds
     cycle: Literal["auto"] | Seconds

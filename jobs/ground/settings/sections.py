@@ -1,9 +1,4 @@
-"""The settings of the DAGs: the table `[airflow]`, read without those of any other room.
-
-The settings of services: `[serve]`, the placement service, and `[steward]`.
-
-Settings of the caching study: its verdicts, the benefit model and the regions of origins.
-"""
+"""The settings of rooms: `[airflow]`, read without any other, `[serve]`, `[steward]`, and of studies."""
 
 from __future__ import annotations
 
@@ -20,6 +15,8 @@ from jobs.ground.settings.layers import layered
 from jobs.ground.settings.sources import SERVER, SourceName
 from jobs.ground.settings.values import Bytes, HttpUrl, Name, Seconds, SecretHttpUrl, Section, Share, checked
 from replay.study.benefit import BenefitModel, EfficiencyPoint
+
+Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
 
 
 class QueueInput(Section):
@@ -71,7 +68,6 @@ class AirflowSettings(Section):
 
     @property
     def servers(self) -> dict[str, str]:
-        """The sources of `pull` that are servers, with the request."""
         return {source: request for source, request in self.pull.items() if source == SERVER}
 
 
@@ -84,7 +80,6 @@ class Scheduling(NamedTuple):
 
     @property
     def due_s(self) -> int:
-        """Seconds from a decision time until its plans are to be pushed."""
         return self.airflow.due_s(self.cycle_s)
 
     @property
@@ -94,10 +89,7 @@ class Scheduling(NamedTuple):
 
 
 def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
-    """The settings that the DAGs are made from. Raises ConfigError.
-
-    It takes a few milliseconds, because Airflow parses DAGs often.
-    """
+    """The settings of the DAGs, in few milliseconds, as Airflow parses often. Raises ConfigError."""
     layers = layered(env=env)
     settings, values = checked(AirflowSettings, layers, at="airflow"), layers.values
     cycle = values["features"]["cycle"]
@@ -106,7 +98,7 @@ def scheduling(env: Mapping[str, str] = os.environ) -> Scheduling:
 
 
 class SiteSettings(Section):
-    """Capacity of one site's network, caches and job slots; the default of each key is that of [serve]."""
+    """Capacity of one site's network, caches and job slots; defaults are those of [serve]."""
 
     network: Bytes | None = None
     cache_read: Bytes | None = None
@@ -166,19 +158,14 @@ class ServeSettings(Section):
         return self
 
 
-Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
-
-
 class StewardSettings(Section):
     """The order in which stewards evict, how much stays free, and where their figures are."""
 
     policy: Policy
     look: Seconds
-    state: Path
-    """Parent of one folder per cache; a cache's folder may belong to another account."""
+    state: Path  # parent of one folder per cache; a cache's folder may belong to another account
 
     def figures(self, cache: str) -> Path:
-        """The file of the figures that a steward of `cache` reports."""
         return self.state / cache / f"{cache}.json"
 
     def copies(self, cache: str) -> Path:
@@ -196,16 +183,12 @@ class StudySettings(Section):
 
 
 class PointSettings(Section):
-    """One measured CPU efficiency."""
-
     rtt_ms: float = pydantic.Field(ge=0)
     cpu_efficiency: Share
     source: str = pydantic.Field(min_length=1)
 
 
 class BenefitSettings(Section):
-    """The benefit model."""
-
     points: tuple[PointSettings, ...]
     hit_points: tuple[PointSettings, ...]
     unknown_remote_efficiency: Share
@@ -227,7 +210,6 @@ class BenefitSettings(Section):
 
     @property
     def model(self) -> BenefitModel:
-        """The same values in the type of the replay room. Raises ConfigError."""
         return BenefitModel(
             points=_points(self.points),
             hit_points=_points(self.hit_points),

@@ -9,16 +9,11 @@ from jobs.ground.settings.our_sources import GROUP, OURS
 from jobs.ground.settings.values import HttpUrl, Name, Pattern, Pause, Seconds, Section, Share, WholeDays
 from jobs.ground.signals import Stopped
 
-SERVER = "rucio_server"
-"""The source that is a server; `--input` is the request."""
-
-
-SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))
-"""The sources that other packages bring."""
+SERVER = "rucio_server"  # the source that is a server; `--input` is the request
+SOURCES = Group("source", GROUP, (KeyboardInterrupt, Stopped))  # the sources that other packages bring
 
 
 def is_source(name: str) -> bool:
-    """Whether there is a source of files of this name."""
     return name in OURS or bool(SOURCES.of_others(name))
 
 
@@ -34,14 +29,10 @@ def known() -> str:
 
 
 SourceName = Annotated[str, pydantic.AfterValidator(_checked)]
-
-IN_USE = "in-use"
-"""The request for the datasets that are in use, by the accesses table."""
+IN_USE = "in-use"  # the request for the datasets that are in use, by the accesses table
 
 
 class NamesSettings(Section):
-    """What names of files do not tell."""
-
     scopes: dict[
         Annotated[str, pydantic.Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)+$")],
         Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")],

@@ -52,8 +52,6 @@ LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest"
 
 
 class TablesSettings(Section):
-    """Where the tables live."""
-
     root: str = pydantic.Field(min_length=1)
 
     @pydantic.field_validator("root")
@@ -66,8 +64,6 @@ class TablesSettings(Section):
 
 
 class SparkSettings(Section):
-    """The Spark session."""
-
     master: str
     driver_memory: str
     shuffle_partitions: int = pydantic.Field(gt=0)
@@ -75,14 +71,10 @@ class SparkSettings(Section):
 
 
 class RegionSettings(Section):
-    """The group of caches that learns together."""
-
     name: Name
 
 
 class TrainingSettings(Section):
-    """Sample and effort of training."""
-
     max_rows: int = pydantic.Field(gt=0)
     every: Seconds
     span: Seconds
@@ -114,15 +106,11 @@ class MlflowSettings(Section):
 
 
 class ReplaySettings(Section):
-    """The cache that a replay imitates."""
-
     watermarks: Watermarks
     purge_interval: Seconds
 
 
 class PushSettings(Section):
-    """Limits of a push, and where its journal lives."""
-
     parallel: int = pydantic.Field(gt=0, le=256)
     timeout: Seconds
     attempts: int = pydantic.Field(gt=0)
@@ -144,8 +132,6 @@ class SourcesSettings(Section):
 
 
 class MetricsSettings(Section):
-    """Where jobs write metrics for Prometheus."""
-
     folder: str
 
 
@@ -171,8 +157,6 @@ class CollectSettings(Section):
 
 
 class CacheSettings(Section):
-    """One cache."""
-
     name: Name
     kind: Literal["xcache", "directory"]
     url: str
@@ -217,7 +201,6 @@ class CacheSettings(Section):
 
     @property
     def folders(self) -> list[Path]:
-        """The folders of this machine that it is read from."""
         here = [self.namespace, *self.spaces, self.gstream, self.origin]
         return [*([Path(self.url)] if self.kind == "directory" else []), *filter(None, here)]
 
@@ -231,8 +214,6 @@ def site_capacities(caches: Iterable[CacheSettings]) -> dict[str, dict[str, int]
 
 
 class Settings(Section):
-    """All settings."""
-
     tables: TablesSettings
     spark: SparkSettings
     region: RegionSettings
@@ -305,11 +286,7 @@ class Settings(Section):
         tables: str | None = None,
         env: Mapping[str, str] = os.environ,
     ) -> Settings:
-        """The settings of this run. Raises ConfigError.
-
-        `conf`: the site's file or folder, which overrides `base`, another one; `tables`: root given on the
-        command line.
-        """
+        """The settings of this run: `conf` overrides `base`, `tables` their root. Raises ConfigError."""
         return checked(cls, layered(conf, base=base, tables=tables, env=env))
 
     @property
@@ -324,7 +301,6 @@ class Settings(Section):
 
     @property
     def cache_rses(self) -> tuple[str, ...]:
-        """The RSEs in Rucio that are the caches' own."""
         return tuple(cache.rse for cache in self.caches.values() if cache.rse)
 
     def cache(self, name: str) -> CacheSettings:

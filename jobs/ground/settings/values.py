@@ -38,9 +38,7 @@ WholeDays = Annotated[Seconds, pydantic.AfterValidator(_whole_days)]
 Hour = Annotated[int, pydantic.Field(ge=0, le=24)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
-PREFIX = r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$"
-"""What may come before the places of files at a server; empty: nothing."""
+PREFIX = r"^(/[A-Za-z0-9_][A-Za-z0-9._+=@-]*)*$"  # what comes before the places of files at a server
 Destination = Annotated[str, pydantic.Field(pattern=r"^/[a-z-]+/[A-Za-z0-9._/*#>-]{1,200}$")]
 """Of messages at a broker, for example `/topic/xrootd.shoveler`."""
 
@@ -98,10 +96,7 @@ SectionType = TypeVar("SectionType", bound=Section)
 
 
 def checked(section: type[SectionType], layers: Layered, *, at: str = "") -> SectionType:
-    """The values of all layers as `section`, or those of its table `at`. Raises ConfigError.
-
-    The error names the file that sets the first invalid key, the key, its value, and the remedy.
-    """
+    """`layers` as `section`, or their table `at`. Raises ConfigError: file, key, value and remedy."""
     try:
         return section.model_validate(layers.values[at] if at else layers.values)
     except pydantic.ValidationError as error:

@@ -10,8 +10,7 @@ from pathlib import Path
 from features.common.errors import ServiceError
 from features.common.files import replaced
 
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit started this process."""
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set where spark-submit started this process
 _ROOMS = ("cachecast", "features", "replay", "prefetch", "models", "jobs", "dags", "conf")
 _FORMS = frozenset({".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"})
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -47,10 +46,7 @@ def java(env: Mapping[str, str] = os.environ) -> str:
 
 
 def write_code(path: Path) -> Path:
-    """Write the packages as a zip for `spark-submit --py-files`, atomically; returns `path`.
-
-    Equal code makes equal bytes. A wheel would be accepted too, but its modules could not be imported.
-    """
+    """Write the packages as a zip for `spark-submit --py-files`, atomically; equal code makes equal bytes."""
     root = Path(__file__).parents[3]
     with replaced(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in (file for room in _ROOMS for file in sorted((root / room).rglob("*"))):

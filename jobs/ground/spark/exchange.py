@@ -1,7 +1,4 @@
-"""What Spark's workers send each other and the driver.
-
-Rows travel as bytes of Arrow tables, which the JVM does not look into; written files as a line each.
-"""
+"""What Spark's workers exchange: rows as bytes of Arrow tables, written files as a line each."""
 
 from __future__ import annotations
 
@@ -18,11 +15,8 @@ from features.stream.names import divided, joined
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
 
-Kind = tuple[str, ...]
-"""What rows are, by which a worker tells them apart: a word, or the key of their partition."""
-Piece = tuple[int, tuple[Kind, bytes]]
-"""The number of a part, and rows of a kind that are in it."""
-
+Kind = tuple[str, ...]  # by which a worker tells rows apart: a word, or the key of their partition
+Piece = tuple[int, tuple[Kind, bytes]]  # the number of a part, and rows of a kind that are in it
 _PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -37,7 +31,6 @@ class PartFile:
 
     @property
     def chosen(self) -> dict[Key, Partition]:
-        """The partition with these files alone."""
         return {self.key: self.part}
 
     def rows(self, columns: Sequence[str] | None = None, coded: Collection[str] = ()) -> pa.Table:
@@ -46,7 +39,6 @@ class PartFile:
 
 
 def part_files(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[PartFile]:
-    """The files of `partitions` partitions, one by one."""
     alone = bare(snapshot)
     for key, part in sorted(partitions.items()):
         for name in part.files:
@@ -67,10 +59,7 @@ def sent(kind: Kind, rows: pa.Table, part: IntArray, n_parts: int) -> Iterator[P
 def received(
     pieces: Iterable[Piece], chosen: Callable[[Kind, pa.Table], tuple[Kind, pa.Table]] = lambda *piece: piece
 ) -> dict[Kind, pa.Table]:
-    """The rows of a part by kind, in one chunk; a column that is coded has one dictionary.
-
-    `chosen`: what of a piece counts, and as which kind.
-    """
+    """The rows of a part by kind, in one chunk; `chosen`: what of a piece counts, and as which kind."""
     by_kind: dict[Kind, list[pa.Table]] = {}
     for _, (sent_as, content) in pieces:
         kind, rows = chosen(sent_as, unpacked(content))
@@ -79,7 +68,6 @@ def received(
 
 
 def packed(rows: pa.Table) -> bytes:
-    """The bytes of `rows`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
         stream.write_table(rows)
@@ -87,13 +75,10 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def unpacked(content: bytes) -> pa.Table:
-    """The rows of bytes that `packed` made."""
     return pa.ipc.open_stream(content).read_all()
 
 
 class Written(NamedTuple):
-    """A file of a table that a worker has written."""
-
     table: str
     file: StagedFile
 
@@ -108,7 +93,6 @@ class Staging:
 
     @classmethod
     def of(cls, tables: Tables, table: Table) -> Staging:
-        """A new one."""
         return cls(tables.root, table, new_folder())
 
     def written(self, pieces: Iterable[tuple[Key, pa.Table]]) -> Iterator[Written]:

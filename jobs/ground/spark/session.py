@@ -24,7 +24,6 @@ from jobs.ground.settings.tree import SparkSettings
 from jobs.ground.spark import check_spark, is_submitted, write_code
 
 _log = logging.getLogger(__name__)
-
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 # Before a session exists, only a log4j file can silence the messages of its start.
@@ -72,10 +71,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Keep the handler of Ctrl-C in the block, and end what was started in it, which would be left behind.
-
-    Spark's own handler calls the JVM in the middle of another call, which fails.
-    """
+    """Keep the handler of Ctrl-C (Spark's fails within a call), and end what an error would leave behind."""
     handler, before = signal.getsignal(signal.SIGINT), _children()
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -94,7 +90,6 @@ def _interruptible() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    """The processes that this thread has started."""
     listed = Path(f"/proc/self/task/{threading.get_native_id()}/children")
     return set(map(int, listed.read_text().split())) if listed.exists() else set()
 
@@ -108,7 +103,6 @@ def _package() -> Path:
 
 
 def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
-    """Every Spark setting of a session, by key."""
     # `os.umask` would change that of other threads.
     umask = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text(), re.M)
     conf = {
@@ -133,10 +127,7 @@ def session_conf(settings: SparkSettings, log4j: Path) -> dict[str, str]:
 
 
 def start(conf: SparkConf) -> None:
-    """Start the JVM of this process, if it has none; its stderr is ours but for `WARNING`.
-
-    With logging at INFO it is ours unchanged.
-    """
+    """Start the JVM of this process, if it has none; its stderr is ours but for `WARNING`."""
     if SparkContext._gateway is not None or _log.isEnabledFor(logging.INFO):
         return
     # A process of its own loses no line: it reads until the JVM has ended, which may be after this process.

@@ -27,9 +27,7 @@ _log = logging.getLogger(__name__)
 _COMMIT = re.compile(r"(\d{12})\.json")
 _FORM = {"day": "%Y-%m-%d", "as_of": "%Y-%m-%dT%H:%M:%SZ"}
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-Key = tuple[str, ...]
-"""Of a partition: its values, in the order of the table's partition columns."""
+Key = tuple[str, ...]  # of a partition: its values, in the order of the table's partition columns
 
 
 class MomentKey(NamedTuple):
@@ -41,7 +39,6 @@ class MomentKey(NamedTuple):
 
     @classmethod
     def at(cls, as_of_s: int, owner: str) -> MomentKey:
-        """The partition of `owner` at `as_of_s` seconds since 1970."""
         return cls(day_label(as_of_s), as_of_label(as_of_s), owner)
 
 
@@ -57,10 +54,7 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True)
 class StagedFile:
-    """A data file of partition `key` that is checked and durable, but not committed.
-
-    `folder`: the partition's, relative to the table's; `digest`: hex SHA-256 of the file's bytes.
-    """
+    """A durable file of `key`, not committed; `folder`: relative to the table's; `digest`: SHA-256."""
 
     key: Key
     folder: str
@@ -71,11 +65,7 @@ class StagedFile:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A table at one commit. `id` is the version of its data: equal content has an equal id.
-
-    `number`: that of the commit, 0 before the first; `root`: the table's folder, as named by Spark and
-    `store_at`.
-    """
+    """A table at commit `number` (0: before the first); `id`: equal for equal content; `root`: its folder."""
 
     table: Table
     root: str
@@ -85,7 +75,6 @@ class Snapshot:
 
     @property
     def n_rows(self) -> int:
-        """Rows in the whole table."""
         return sum(p.n_rows for p in self.partitions.values())
 
     def select(
@@ -96,10 +85,7 @@ class Snapshot:
         as_of: str | None = None,
         owner: str | None = None,
     ) -> dict[Key, Partition]:
-        """The partitions of the days `since` … `until` (inclusive), of `as_of` and of `owner`, in order.
-
-        `owner`: the region or cache, the last partition column where there is one.
-        """
+        """The partitions of `since` to `until` (incl.), `as_of`, and `owner` (region or cache), in order."""
         names = self.table.partition
         owned = bool(names) and names[-1] in ("region", "cache")
         if (
@@ -143,7 +129,6 @@ def snapshot_id(table: Table, partitions: Mapping[Key, Partition]) -> str:
 
 
 def dump(snapshot: Snapshot) -> str:
-    """The content of a commit file, which `load` reads."""
     rows = [
         {"key": list(key), **dataclasses.asdict(part)} for key, part in sorted(snapshot.partitions.items())
     ]
@@ -193,7 +178,6 @@ def _is_moment(text: str, form: str) -> bool:
 
 
 def commit_name(number: int) -> str:
-    """The name of the file of commit `number`, relative to the table's folder."""
     return f"{COMMITS}/{number:012d}.json"
 
 
@@ -209,10 +193,7 @@ def read_partitions(
     *,
     coded: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of `partitions` of `snapshot`, with the partition columns; see `Tables.read_arrow`.
-
-    Those of the columns `coded` that are texts are encoded by dictionaries, as the files have most of them.
-    """
+    """The rows of `partitions`, with the partition columns; text columns `coded` as dictionaries."""
     table, store = snapshot.table, store_at(snapshot.root)
     schema = arrow_schema(table, coded)
     names = list(columns) if columns is not None else [*schema.names, *table.partition]

@@ -32,36 +32,32 @@ from features.common.errors import ConfigError, ConflictError
 if TYPE_CHECKING:
     from jobs.ground.store.filesystems import Store
 
+_YOUNG_S = 60.0  # a folder may not be locked yet for so long
+
 
 @contextmanager
 def alone_at(folder: Path, work: str) -> Iterator[None]:
-    """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
+    """Lock `folder` itself while the block runs, for `work`; nothing is written.
 
-    `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
-    holder, if another process of this machine has it that is of this account, of the folder's owner or of
-    root; who else can read the folder can lock it too, and is no reason to wait. Raises ConfigError if the
-    folder cannot be locked, for example on a network file system.
+    Raises ConflictError, naming the holder, if another process of this account, the folder's owner or root
+    has it; ConfigError if it cannot be locked, for example on a network file system.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
     try:
-        _lock(descriptor, folder, work)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
+                raise ConflictError(_at_work(work, holder, folder)) from None
+        except OSError as error:
+            raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path, work: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = _holder(descriptor)
-        if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
-            raise ConflictError(_at_work(work, holder, folder)) from None
-    except OSError as error:
-        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
 
 
 def _holder(descriptor: int) -> str:
@@ -98,18 +94,9 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-_YOUNG_S = 60.0
-"""A folder may not be locked yet for so long."""
-
-
 @contextmanager
 def exclusive(path: Path, work: str) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.
-
-    The file stays, and contains the process id of its last holder; no other account can read it, and so none
-    can lock it. Raises ConflictError at once, naming the holder, if another process has it, ConfigError if
-    the file is another account's. Local file systems only.
-    """
+    """Hold the lock file `path`, of this machine, in the block. Raises ConflictError (held), ConfigError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         file = path.open("a+")
@@ -137,11 +124,7 @@ def _at_work(work: str, holder: str, folder: Path) -> str:
 
 @contextmanager
 def leased(store: Store, name: str, work: str) -> Iterator[None]:
-    """Hold the lease `name` while the block runs; `work`: the kind of work, for example `pull`.
-
-    The lease is released however the block ends, also by SIGTERM, but not by SIGKILL or the loss of the
-    machine. Raises ConflictError at once, naming the holder, if the lease is held.
-    """
+    """Hold the lease `name` for `work` while the block runs; SIGKILL leaves it. Raises ConflictError."""
     lease = json.dumps(_us() | {"what": work}).encode()
     if not store.put_if_absent(name, lease):
         raise ConflictError(
@@ -157,7 +140,6 @@ def leased(store: Store, name: str, work: str) -> Iterator[None]:
 
 
 def broken(store: Store, name: str) -> str | None:
-    """Break the lease `name`; returns a description of its holder, None if nobody held it."""
     lease = _read_lease(store, name)
     if lease is None:
         return None

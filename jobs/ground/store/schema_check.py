@@ -1,7 +1,4 @@
-"""Conversion of rows to the columns, types and partition values of a table.
-
-Errors for missing tables and days: they name those that exist, and the command that writes others.
-"""
+"""Rows as the columns, types and partition values of a table; errors for missing tables and days."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -17,10 +14,7 @@ from jobs.ground.store.commits import Key, Snapshot, checked_key
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
-    """`data` with the table's columns and types; other columns are dropped.
-
-    Integers and floats widen, timestamps become microseconds. Raises SchemaError naming the column.
-    """
+    """`data` with the table's columns, types widened, times in µs; others dropped. Raises SchemaError."""
     return _fitted(table, data, arrow_schema(table))
 
 
@@ -43,10 +37,7 @@ def _fitted(table: Table, data: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """Each partition of `data`, in order of the keys, with its rows; rows keep their order.
-
-    `data` has the table's partition columns as strings. Raises SchemaError naming the column.
-    """
+    """Each partition of `data` by key, rows in their order. Raises SchemaError naming the column."""
     names = list(table.partition)
     if not names:
         yield (), data
@@ -107,7 +98,6 @@ _MOST_SPANS = 4
 
 
 def no_table(name: str, root: str, *, others: Collection[str]) -> StaleInputError:
-    """The error that there is no table `name` at `root`, but `others`."""
     if not others:
         return StaleInputError(
             f"there is no table {name} at {root}, and no other table: run `cachecast pull` first, or name "
@@ -117,10 +107,7 @@ def no_table(name: str, root: str, *, others: Collection[str]) -> StaleInputErro
 
 
 def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 0) -> StaleInputError:
-    """The error that there is no access on the days from `first_s` to `last_s`, but on others.
-
-    `before_s`: nor this long before them.
-    """
+    """The error that no access is on the days `first_s` to `last_s`, nor `before_s` before, but on others."""
     first, last = day_label(first_s), day_label(last_s)
     days = f"on {first}" if first == last else f"from {first} to {last}"
     before = f", nor in the {duration_label(before_s)} before" if before_s else ""
@@ -130,7 +117,6 @@ def no_access(accesses: Snapshot, *, first_s: int, last_s: int, before_s: int = 
 
 
 def days_there(accesses: Snapshot) -> str:
-    """The days that have accesses, in words."""
     days = sorted({key[0] for key, part in accesses.partitions.items() if part.n_rows})
     if not days:
         return "there is none on any day"

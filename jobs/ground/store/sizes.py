@@ -25,7 +25,10 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
     if not len(unsized):
         return files
     sources = [_stated(beside, unsized)]
-    sources.append(_in_caches(tables, _without(unsized, [_sized(sources[0])])))
+    head = tables.head(CONTENTS)
+    newest = {key[2]: key for key in sorted(head.partitions, key=lambda key: key[1])}
+    rows = read_partitions(head, {key: head.partitions[key] for key in newest.values()}, _COLUMNS)
+    sources.append(_stated(rows, _without(unsized, [_sized(sources[0])])))
     ranked = [*reversed(sources), *([] if files is None else [files])]
     whole = ranked[0]
     for more in ranked[1:]:
@@ -35,10 +38,7 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
 
 
 def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
-    """The size of each of `dids`, by the one rule of `features.accesses`; below 0: unknown.
-
-    `stated`: did and size_bytes of records.
-    """
+    """The size of each of `dids` by `stated` (did, size_bytes), as `features.accesses`; < 0: unknown."""
     files = tables.head(FILES).rows(_COLUMNS)
     at = pc.index_in(dids, value_set=files["did"].combine_chunks())
     listed = files["size_bytes"].take(at).fill_null(UNKNOWN).to_numpy()
@@ -75,22 +75,12 @@ def _without(dids: pa.Array, known: Iterable[pa.Array]) -> pa.Array:
 
 
 def _stated(rows: pa.Table, dids: pa.Array) -> pa.Table:
-    """The size of each of `dids` that `rows` state."""
     size = _most(rows, dids)
     known = pa.array(size >= 0)
     return pa.table({"did": dids.filter(known), "size_bytes": pa.array(size).filter(known)})
 
 
 def _most(rows: pa.Table, dids: pa.Array) -> IntArray:
-    """The size of each of `dids` that most of `rows` state."""
     rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
     place = pc.index_in(rows["did"], value_set=dids).to_numpy()
     return most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))
-
-
-def _in_caches(tables: Tables, dids: pa.Array) -> pa.Table:
-    """The size of each of `dids` that the newest inventory of a cache shows."""
-    head = tables.head(CONTENTS)
-    newest = {key[2]: key for key in sorted(head.partitions, key=lambda key: key[1])}
-    rows = read_partitions(head, {key: head.partitions[key] for key in newest.values()}, _COLUMNS)
-    return _stated(rows, dids)

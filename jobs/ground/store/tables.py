@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +63,6 @@ class Tables:
         return cls(settings.tables.root)
 
     def names(self) -> list[str]:
-        """The names of the tables with a commit."""
         return sorted(name for name in self._store.folders() if self._store.names(f"{name}/{COMMITS}"))
 
     def local_files(self, table: Table) -> list[Path]:
@@ -87,7 +85,6 @@ class Tables:
             store.check_writable()
 
     def exists(self, table: Table) -> bool:
-        """Whether the table has a commit."""
         return self.head(table).number > 0
 
     def snapshot(self, table: Table) -> Snapshot:
@@ -110,11 +107,7 @@ class Tables:
     def newest(
         self, table: Table, *, owner: str | None = None, after: str | None = None, until: str | None = None
     ) -> Snapshot:
-        """The table with only its newest partition, or with none if no partition fits.
-
-        `owner`: only partitions of this region or cache. `after` and `until`: only those whose as_of
-        (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
-        """
+        """The table with only its newest partition that fits: of `owner`, its as_of in (`after`, `until`]."""
         head = self.head(table)
         keys = sorted(
             (
@@ -165,20 +158,16 @@ class Tables:
         base: Snapshot | None = None,
         drop: Collection[Key] = (),
     ) -> Snapshot:
-        """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
-
-        Each piece becomes a file. The partitions `drop` are left out.
-        """
+        """The same for rows that come by partition, each piece a file; `drop`: partitions left out."""
         base = base or self.head(table)
         return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
 
     def stage(
         self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
     ) -> list[StagedFile]:
-        """Write each of `pieces` that has rows as a file of its partition below `folder`; for `commit`.
+        """Write each piece that has rows as a file of its partition below `folder`, for `commit`.
 
-        `prefix`: begins the names of the files; tasks that write into one folder need different ones. Raises
-        SchemaError for a piece that does not fit the table, or a malformed partition value.
+        `prefix`: of the files' names; tasks that share a folder need different ones. Raises SchemaError.
         """
         store, files = self._store.below(table.name), list[StagedFile]()
         for number, (key, piece) in enumerate(pieces):
@@ -194,17 +183,11 @@ class Tables:
     def replace_partition(
         self, table: Table, rows: pa.Table, key: Key, *, base: Snapshot | None = None
     ) -> Snapshot:
-        """Replace one partition by `rows` of the table's columns; without rows it becomes empty.
-
-        Raises as `replace_arrow`.
-        """
+        """Replace one partition by `rows`; none: it becomes empty. Raises as `replace_arrow`."""
         return self.replace_each(table, [(key, rows)], cover=[key], base=base)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
-        """Replace one partition by `rows`, by column name; without rows it becomes empty.
-
-        For small tables only, such as summaries. Raises as `replace_arrow`.
-        """
+        """The same by rows as mappings: for small tables, such as summaries."""
         return self.replace_partition(table, pa.Table.from_pylist(list(rows), arrow_schema(table)), key)
 
     def discard(self, table: Table, folder: str) -> None:
@@ -253,10 +236,9 @@ class Tables:
                 return new
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
-        """Delete files that no reader needs; returns the number of data folders deleted.
+        """Delete what no reader needs; the number of data folders deleted.
 
-        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
-        name, and folders younger than `grace_s`, which a writer may still use.
+        Kept: the last `keep` commits, those superseded, and folders made, less than `grace_s` ago.
         """
         store = self._store.below(table.name)
         if not (numbers := commit_numbers(store)):
@@ -286,7 +268,7 @@ class Tables:
 
 
 def new_folder() -> str:
-    """The name of a fresh folder for data files of a table; nothing reads them until they are committed."""
+    """The name of a fresh folder for data files, which nothing reads until they are committed."""
     return f"data-{uuid.uuid4().hex}"
 
 

@@ -44,24 +44,16 @@ from replay.trace import Trace
 from replay.workload import generate
 
 PLAIN = "plain"
-ORDERS: Final[Mapping[str, str]] = MappingProxyType({PLAIN: LRU, STEWARD: "learned"})
-"""By cache."""
-CAPACITY_SHARE: Final = 0.2
-"""What a cache may hold of the bytes of all files read."""
-LOW, HIGH = 0.75, 0.95
-"""Watermarks: further apart than usual, because so much of the cache comes between two looks here."""
+ORDERS: Final[Mapping[str, str]] = MappingProxyType({PLAIN: LRU, STEWARD: "learned"})  # by cache
+CAPACITY_SHARE: Final = 0.2  # what a cache may hold of the bytes of all files read
+LOW, HIGH = 0.75, 0.95  # watermarks: far apart, because so much comes between two looks here
 READS: Final = 1800
-_GENERATED: Final = 20_000
-"""Reads of the generated site. The caches serve the last ones; the order is learned from those before."""
-_ROWS: Final = 40_000
-"""Of the training, which then takes seconds."""
-_SCALE: Final = 5e-5
-"""Of sizes: an AOD file has about 100 kB."""
+_GENERATED: Final = 20_000  # reads; the caches serve the last ones, the order learns from those before
+_ROWS: Final = 40_000  # of the training, which then takes seconds
+_SCALE: Final = 5e-5  # of sizes: an AOD file has about 100 kB
 _PAGE_BYTES: Final = 4096
-_READS_PER_CHECK: Final = 12
-"""Of XCache's disk by itself, as often as a steward looks at it."""
-_POINTS: Final = 60
-"""Of each line of the plot."""
+_READS_PER_CHECK: Final = 12  # of XCache's disk by itself, as often as a steward looks at it
+_POINTS: Final = 60  # of each line of the plot
 _MEGA: Final = 1e6
 
 
@@ -78,10 +70,9 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two caches of `capacity_bytes`, which purge by themselves above `high_bytes`.
+    """Two caches that purge by themselves above `high_bytes`.
 
-    `purge_byte_hit_ratio`: of a replayed XCache without a steward. `learned_from`: reads that the order was
-    learned from. `missing`: why the caches are not real.
+    `purge_byte_hit_ratio`: replayed without a steward; `learned_from`: reads; `missing`: for real ones.
     """
 
     capacity_bytes: int
@@ -94,10 +85,7 @@ class Pair:
 
 
 def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance) -> Pair:
-    """Let jobs read the same files through both caches; each has settings and a capture in a folder of `out`.
-
-    `base`: settings that those of the caches override. Without an XRootD server the reads are replayed alone.
-    """
+    """Read the same files through both caches, in folders of `out`; without XRootD only replay them."""
     period = all_reads(seed)
     trace = last_reads(period)
     limits, missing = marks(trace), available()
@@ -117,7 +105,6 @@ def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance)
 
 
 def marks(trace: Trace) -> Marks:
-    """Capacity and watermarks of each cache."""
     return Marks(int(CAPACITY_SHARE * trace.footprint_bytes), LOW, HIGH)
 
 
@@ -173,7 +160,6 @@ def all_reads(seed: int) -> Trace:
 
 
 def last_reads(period: Trace) -> Trace:
-    """The reads that the caches serve, and their files."""
     assert period.names is not None
     files, item = np.unique(period.item[-READS:], return_inverse=True)
     return Trace(
@@ -185,13 +171,11 @@ def last_reads(period: Trace) -> Trace:
 
 
 def names_read(trace: Trace) -> list[str]:
-    """The name of the file of each read."""
     names = _names(trace)
     return [names[file] for file in trace.item.tolist()]
 
 
 def file_sizes(trace: Trace) -> dict[str, int]:
-    """The size of each file."""
     return dict(zip(_names(trace), trace.size_bytes.tolist(), strict=True))
 
 
@@ -217,10 +201,7 @@ def _names(trace: Trace) -> list[str]:
 
 
 def section(pair: Pair, out: Path) -> Section:
-    """What both caches fetched, read by read; `out`: the folder of their captures.
-
-    Without real caches there is no plot. Raises InputError if a capture cannot be read.
-    """
+    """What both caches fetched, read by read, by captures in `out`; no plot without. Raises InputError."""
     _, *more = answers_of(pair)
     title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
     learned = (

@@ -45,10 +45,8 @@ UNPROVEN = (
     "pushed with --unproven: the demo promotes no model, because a month of records is too short to train "
     "one and prove it on the days after"
 )
-READS_BEFORE, READS_AFTER = 700, 400
-"""Reads of jobs through the demo's cache: the last before the plan, and the first after it."""
-PARTS = 5
-"""Today's reads are made in this many parts, each followed by a push and a purge."""
+READS_BEFORE, READS_AFTER = 700, 400  # reads of jobs: the last before the plan, and the first after it
+PARTS = 5  # today's reads are made in this many parts, each followed by a push and a purge
 HISTORY_DAYS, WARM_DAYS = 30, 6
 FRACTIONS = (0.05, 0.1, 0.2)
 POLICIES = ("lru", "lru+plan", "clairvoyant")
@@ -56,10 +54,7 @@ POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """Names of the files that jobs read before and after the time of the plan, in order.
-
-    `after_s`: time from the plan to the last of the reads after it, in the recorded traces.
-    """
+    """Files read before and after the plan, in order; `after_s`: from the plan to the last of them."""
 
     before: Sequence[str]
     after: Sequence[str]
@@ -81,7 +76,13 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
     """Warm the cache, plan, push, account what today's jobs then read; return the answer of each step."""
     with demo.step("plan") as advance:
         advance(0, 4, "files at the origin")
-        cache.add_files(_sizes(demo, reads))
+        region = demo.settings.region.name
+        predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
+        files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
+        is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
+        is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
+        rows = files.filter(pc.or_(is_read, is_predicted))
+        cache.add_files(dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True)))
         advance(1, 4, "yesterday's jobs read")
         read_all(cache, reads.before)
         advance(2, 4, "the cache purges")
@@ -118,9 +119,7 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
 def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
     """Let jobs read part `n`, push once more, and purge; return the push's answer.
 
-    A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
-    in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
-    moments ago.
+    Read in one part, the cache would grow to three times its limit: days come within seconds here.
     """
     advance(n, PARTS + 1, "today's jobs read")
     read_all(cache, names)
@@ -149,26 +148,17 @@ def _check_purge(demo: Demo) -> dict[str, int]:
     return counts | {"evicted_files": sum(action == Action.EVICT for action, _ in done)}
 
 
-def _sizes(demo: Demo, reads: Reads) -> dict[str, int]:
-    """Sizes by name of the files that jobs read, and of those that the plan may fetch."""
-    region = demo.settings.region.name
-    predicted = demo.tables.read_arrow(PREDICTIONS, as_of=demo.as_of, owner=region, columns=["did"])
-    files = demo.tables.read_arrow(FILES, columns=["did", "name", "size_bytes"])
-    is_read = pc.is_in(files["name"], value_set=pa.array({*reads.before, *reads.after}, pa.string()))
-    is_predicted = pc.is_in(files["did"], value_set=pc.unique(predicted["did"]))
-    rows = files.filter(pc.or_(is_read, is_predicted))
-    return dict(zip(rows["name"].to_pylist(), rows["size_bytes"].to_pylist(), strict=True))
-
-
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
-    """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
-
-    `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
-    """
+    """Run the loop in folder `out`, for today (UTC) from the 30 days before; `conf` overrides settings."""
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)
-    _features(demo)
+    begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
+    # At every hour at which plans are made: a model that knows only some hours expects their reads at all.
+    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
+    with demo.step("features"):
+        done = features.run(demo.settings, as_ofs=as_ofs)
+    demo.show_result(f"{done.rows:,} rows at {done.as_ofs} decision times, in one pass")
     models = _train(demo)
     replays = _replay(demo)
     with running(demo.site) as cache:
@@ -218,21 +208,13 @@ def _records(demo: Demo, seed: int) -> Reads:
     return Reads.around(yesterday, future, midnight_s=demo.as_of_s)
 
 
-def _features(demo: Demo) -> None:
-    begin = demo.as_of_s - (HISTORY_DAYS - WARM_DAYS) * DAY_S
-    # At every hour at which plans are made: a model that knows only some hours expects their reads at all.
-    as_ofs = range(begin, demo.as_of_s + 1, demo.settings.features.cycle)
-    with demo.step("features"):
-        done = features.run(demo.settings, as_ofs=as_ofs)
-    demo.show_result(f"{done.rows:,} rows at {done.as_ofs} decision times, in one pass")
-
-
 def _train(demo: Demo) -> Any:
     with demo.step("training") as advance:
         report = training.run(demo.settings, until_s=demo.held_out_s, on_progress=advance)
     demo.screen.table([select(as_row(row), text.MODEL_COLUMNS) for row in report.models])
+    cycles = range(demo.held_out_s, demo.as_of_s + 1, demo.settings.features.cycle)
     with demo.step("predictions"):
-        scored = predict.run(demo.settings, as_ofs=demo.held_out_cycles)
+        scored = predict.run(demo.settings, as_ofs=cycles)
     demo.show_result(f"{scored.rows:,} predictions at {scored.as_ofs} decision times")
     return report.models
 

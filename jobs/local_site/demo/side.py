@@ -19,16 +19,12 @@ from models.serving.bundle_files import ServedOrder
 from prefetch.journal.journal import Journal
 from replay.steward import EvictionOrder
 
-READ_EVERY_S: Final = 260
-"""Time of the generated site from one read to the next: its sixty days over the number of its reads."""
-READS_PER_S: Final = 60
-"""At most; the reads of a second stand for four hours of the generated site."""
-STEP_S: Final = 0.2
-"""Time between two looks of a steward at its cache."""
+READ_EVERY_S: Final = 260  # from one read to the next: sixty generated days over the number of reads
+READS_PER_S: Final = 60  # at most; the reads of a second stand for four hours of the generated site
+STEP_S: Final = 0.2  # time between two looks of a steward at its cache
 _READS_PER_LOOK: Final = 15
 _PATIENCE_S: Final = 20.0
-_WARM_SHARE: Final = 0.25
-"""Share of the looks that the mean use leaves out: the cache is not full yet."""
+_WARM_SHARE: Final = 0.25  # share of the looks that the mean use leaves out: the cache is not full yet
 
 
 class PacedOrder:
@@ -41,12 +37,10 @@ class PacedOrder:
         return getattr(self._order, name)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
-        """Count a read, whenever it was."""
         self._order.read(file, reader, self._now_s, is_held=is_held)
         self._now_s += READ_EVERY_S
 
     def stored(self, file: int, n_bytes: int, at_s: float) -> None:
-        """A file has so many bytes on disk."""
         self._order.stored(file, n_bytes, self._now_s)
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
@@ -72,7 +66,6 @@ class Observation:
 
     @property
     def byte_hit_ratio(self) -> float:
-        """Share of the bytes read that came from its disk."""
         return self.hit_bytes / max(1, self.hit_bytes + self.wan_bytes)
 
 
@@ -87,10 +80,7 @@ def read_through(
     stopping: threading.Event,
     on_progress: Advance,
 ) -> Observation:
-    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
-
-    `served`: the learned order that its steward follows; None: its order is not learned.
-    """
+    """Read the files `reads` one by one through cache `name`; `served`: its steward's learned order."""
     gstream, ended = site.out / "gstream.txt", threading.Event()
     with xcache(gstream, marks, reports_opens=True) as cache, ThreadPoolExecutor(1, "steward") as thread:
         cache.add_files(sizes)
@@ -120,8 +110,6 @@ def read_through(
 
 @dataclasses.dataclass
 class _Reading:
-    """What jobs have read, and the bytes on the cache's disk at each look meanwhile."""
-
     n_reads: int = 0
     n_failed: int = 0
     n_bytes: int = 0
@@ -129,11 +117,7 @@ class _Reading:
 
 
 def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Reading:
-    """Read at the pace of `READS_PER_S` at most, until `stopping`.
-
-    Jobs wait while the cache is too full: a steward that a busy machine delays by a second would be late by
-    hours at a site.
-    """
+    """Read at `READS_PER_S` at most until `stopping`; a cache that is too full makes jobs wait."""
     due, reading = time.monotonic(), _Reading()
     for number, name in enumerate(names):
         if number % _READS_PER_LOOK == 0:
@@ -157,8 +141,6 @@ def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_pro
 def _run_steward(
     settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
 ) -> int:
-    """Run the steward of a cache until `ended`; return how many files it evicted."""
-
     def paced(order: EvictionOrder) -> EvictionOrder:
         return order if served is None else cast(EvictionOrder, PacedOrder(order, from_s=served.until_s))
 

@@ -84,17 +84,14 @@ class Marks(NamedTuple):
 
     @property
     def low_bytes(self) -> int:
-        """Where a purge ends."""
         return int(self.low * self.capacity_bytes)
 
     @property
     def high_bytes(self) -> int:
-        """Where a purge begins."""
         return int(self.high * self.capacity_bytes)
 
 
-MARKS = Marks(600_000_000, 0.90, 0.95)
-"""Of the demo's cache, which holds about one in a hundred of the month's bytes."""
+MARKS = Marks(600_000_000, 0.90, 0.95)  # about one in a hundred of the month's bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,30 +104,23 @@ class Site:
 
     @property
     def conf(self) -> Path:
-        """The folder of the demo's settings."""
         return self.out / "conf"
 
     @property
     def raw(self) -> Path:
-        """The folder of the raw records."""
         return self.out / "raw"
 
     def settings(self) -> Settings:
-        """The demo's settings, as its commands read them."""
         return Settings.load(self.conf, base=self.base, tables=self.tables)
 
     def add_cache(self, *, name: str, kind: str, url: str, marks: Marks = MARKS, **paths: Path) -> None:
-        """Configure a cache; `paths` are its folders by key."""
         more = "\n".join(f'{key} = "{path}"' for key, path in paths.items())
         text = _CACHE.format(name=name, kind=kind, url=url, marks=marks, more=more)
         (self.conf / "caches" / f"{name}.toml").write_text(text)
 
 
 def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, order: str = "auto") -> Site:
-    """An empty demo folder at `out`, whose stewards follow `order`.
-
-    Raises InputError if it holds files that no demo made.
-    """
+    """An empty demo folder at `out`. Raises InputError if it holds files that no demo made."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / MARKER).exists():
         raise InputError(f"{out} is not empty and was not made by a demo; give another --out")
@@ -146,8 +136,6 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, ord
 
 
 class Screen(Protocol):
-    """The output of the demo."""
-
     def progress(self, title: str, /) -> AbstractContextManager[Advance]:
         """Show a progress bar for one step."""
 
@@ -169,28 +157,20 @@ class Demo:
 
     @property
     def settings(self) -> Settings:
-        """The demo's settings, with the caches configured so far."""
         return self.site.settings()
 
     @property
     def tables(self) -> Tables:
-        """The demo's tables."""
         return Tables.of(self.settings)
 
     @property
     def as_of(self) -> str:
-        """The time of the plan as a partition value."""
         return as_of_label(self.as_of_s)
 
     @property
     def held_out_s(self) -> int:
         """First second of the days that no model is trained on."""
         return self.as_of_s - HELD_OUT_DAYS * DAY_S
-
-    @property
-    def held_out_cycles(self) -> list[int]:
-        """Plan boundaries of the held-out days, and the time of the plan."""
-        return list(range(self.held_out_s, self.as_of_s + 1, self.settings.features.cycle))
 
     @contextmanager
     def step(self, name: str) -> Iterator[Advance]:
@@ -202,5 +182,4 @@ class Demo:
         self.screen.line(f"✓ {name}, {self.seconds[name]:.0f} s")
 
     def show_result(self, text: str) -> None:
-        """Show one line about the result of a step."""
         self.screen.line(f"  {text}")

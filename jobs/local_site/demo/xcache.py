@@ -28,15 +28,11 @@ from prefetch.xcache.session import RemoteFile, version_of
 
 READ_TIMEOUT_S = 60.0
 PURGE_TIMEOUT_S = 180.0
-REPORT_TIMEOUT_S = 3.0
-"""The others, about one in a thousand, met a block on its way to the disk: they come when the server ends."""
-
-_DATAGRAM_BYTES = 2048
-"""Of the g-stream: it has room for three reports or four, and is sent when it is full."""
+REPORT_TIMEOUT_S = 3.0  # one in a thousand, which met a block on its way to the disk, comes at the end
+_DATAGRAM_BYTES = 2048  # of the g-stream: it has room for three reports or four, and is sent when it is full
 _LOOK_S, _SETTLED_S = 0.2, 1.0
 _BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 0.5
-NAME = "cache"
-"""The name of the loopback server (`xrootd -n`), which its records carry."""
+NAME = "cache"  # the name of the loopback server (`xrootd -n`), which its records carry
 PARALLEL = 8
 
 
@@ -51,28 +47,21 @@ class XCache:
 
     @property
     def url(self) -> str:
-        """Where jobs read: `root://127.0.0.1:port`."""
         return self._servers.cache_url
 
     @property
     def namespace(self) -> Path:
-        """The folder of its files."""
         return self._servers.namespace
 
     def add_files(self, sizes: dict[str, int]) -> None:
-        """Put files of these names and sizes at the origin."""
         make_files(self._servers.origin_root, sizes)
 
     def read(self, name: str) -> None:
-        """Read all of a file, as a job does."""
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             file.read_all()
 
     def read_and_settle(self, name: str) -> int:
-        """Read all of a file, and close it when it is on the cache's disk; its size in bytes.
-
-        XCache reports a close that meets a block on its way to the disk half a minute late.
-        """
+        """Read all of a file, and close it once it is on disk (else its report is late); its bytes."""
         deadline = time.monotonic() + _BLOCK_TIMEOUT_S
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             n_bytes = file.read_all()
@@ -97,13 +86,11 @@ class XCache:
             used_before, used = used, self.used_bytes()
 
     def used_bytes(self) -> int:
-        """Bytes of its files on disk."""
         walk = os.walk(self.namespace)
         paths = (Path(folder, name) for folder, _, names in walk for name in names)
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
     def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:
-        """Wait until it has reported `n_bytes` that jobs read, or for a while, or until `stopping`."""
         deadline = time.monotonic() + REPORT_TIMEOUT_S
         with contextlib.closing(CaptureReader(self.gstream)) as capture:
             while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):
@@ -129,10 +116,7 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
 
 
 def reported_reads(gstream: Path) -> list[Row]:
-    """`bytes_hit` and `bytes_missed` of the reads of jobs that the capture at `gstream` reports.
-
-    Raises InputError if it cannot be read.
-    """
+    """Hit and missed bytes of jobs' reads, by the capture at `gstream`. Raises InputError."""
     columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         tables = Tables(folder)

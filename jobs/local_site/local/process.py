@@ -23,15 +23,12 @@ MARK = "CACHECAST_DEPLOYMENT"
 _POLL_S = 0.2
 _STOP_S = 30.0
 _LOG_CHARS = 1500
+PORTS: Final = range(15_000, 32_000)  # below Linux's for outgoing connections, which would take one first
 
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep running: its command `words`, variables added to ours, and its health check.
-
-    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start
-    may take on a busy machine.
-    """
+    """A process to keep running: its command `words`, address `at`, browser's `page`, and time to start."""
 
     name: str
     words: Sequence[str]
@@ -178,16 +175,11 @@ def running_processes() -> dict[int, Process]:
 
 
 def _written(file: Path) -> tuple[int, int]:
-    """Pid and begin in a pid file; zeros if there is none."""
     try:
         pid, begun = file.read_text().split()
         return int(pid), int(begun)
     except (OSError, ValueError):
         return 0, 0
-
-
-PORTS: Final = range(15_000, 32_000)
-"""Below those that Linux gives to outgoing connections, which would take one before its server starts."""
 
 
 def free_ports(n_ports: int) -> list[int]:

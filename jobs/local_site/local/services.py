@@ -50,7 +50,6 @@ def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
 
 
 def steward(site: LocalSite) -> Service:
-    """The steward of the deployment's cache."""
     state = site.out / "steward"
     words = [sys.executable, "-m", "jobs", "steward", "--cache", CACHE]
     env = {"CACHECAST_CONF": str(site.conf), "CACHECAST_STEWARD__STATE": str(state)}
@@ -113,10 +112,7 @@ def airflow(site: LocalSite) -> Iterator[Service]:
 
 
 def prepare_airflow(site: LocalSite) -> None:
-    """Make what Airflow starts from, if it is not there: database, pools, and its user's password.
-
-    `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
-    """
+    """Make Airflow's database, pools, password and `airflow/env.sh`, if not there. Raises ServiceError."""
     login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
     write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
     write_private(
@@ -183,11 +179,7 @@ def writes(file: Path) -> Callable[[], bool]:
 
 
 def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
-    """Start what is not running, in order; each is healthy before the next.
-
-    `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
-    Raises InputError, ServiceError, and ConflictError if another one is at work.
-    """
+    """Start what is not running, in order. Raises InputError, ServiceError, ConflictError (at work)."""
     if hdfs and tables is not None:
         raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None

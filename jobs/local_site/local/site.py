@@ -19,9 +19,7 @@ _PORTS = (
     *("airflow_worker_logs", "airflow_triggerer_logs", "hdfs", "hdfs_web"),
 )
 _SECRETS = ("placement-token", "airflow-password", "airflow-jwt", "salt")
-FOLDERS = ("traces", "files", "gstream")
-"""Of what is pulled: Rucio traces, a files catalogue, what the collector keeps."""
-
+FOLDERS = ("traces", "files", "gstream")  # of Rucio traces, a files catalogue, the collector's captures
 _BASE = """\
 # Written by `cachecast up` the first time; edit it, it is kept.
 [tables]
@@ -53,12 +51,10 @@ url = "http://127.0.0.1:{airflow}"
 pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/", xcache_gstream = "{out}/gstream/" }}
 reports = "{out}/reports"
 """
-
 _PRIVATE = """\
 [users]
 salt = "{salt}"
 """
-
 _XCACHE = """\
 name = "{name}"  # as the server calls itself
 kind = "xcache"
@@ -68,7 +64,6 @@ namespace = "{out}/xrootd/ns"
 gstream = "{out}/gstream"
 steward = true
 """
-
 _FOLDER = """\
 name = "{name}"
 kind = "directory"  # no XRootD server is installed here
@@ -88,17 +83,14 @@ class LocalSite:
 
     @property
     def conf(self) -> Path:
-        """Its settings: what CACHECAST_CONF names."""
         return self.out / "conf"
 
     @property
     def run(self) -> Path:
-        """Logs and pids."""
         return self.out / "run"
 
     @property
     def hdfs(self) -> Path:
-        """The folder of its HDFS; there is one if this is there."""
         return self.out / "hdfs"
 
     def secret(self, name: str) -> str:
@@ -106,15 +98,11 @@ class LocalSite:
         return (self.out / "secrets" / name).read_text().strip()
 
     def secret_file(self, name: str) -> Path:
-        """Where it is kept."""
         return self.out / "secrets" / name
 
 
 def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -> LocalSite:
-    """The deployment at `out`, made if it is not there. Raises InputError rather than take over a folder.
-
-    `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
-    """
+    """The deployment at `out`, made if missing; `tables`, `hdfs`: of a new one. Raises InputError."""
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
@@ -160,7 +148,6 @@ def _ports(file: Path) -> dict[str, int]:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner reads."""
     file.touch(mode=0o600)
     file.write_text(text)
 

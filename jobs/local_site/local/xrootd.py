@@ -1,7 +1,4 @@
-"""A real origin and a real XCache on loopback, for the demo and the service tests.
-
-Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
-"""
+"""A real origin and a real XCache: plain `xrootd` daemons in a folder, for clients of this machine only."""
 
 import contextlib
 import dataclasses
@@ -24,10 +21,7 @@ _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), o
 
 @dataclasses.dataclass(frozen=True)
 class Loopback:
-    """A running origin and cache. `origin_root` and `namespace` are the folders behind `/store`.
-
-    A file of LFN `/store/x` lies at `origin_root/store/x`; the cache's copy and its cinfo under `namespace`.
-    """
+    """A running origin and cache; LFN `/store/x` is `origin_root/store/x`, under `namespace` once cached."""
 
     folder: Path
     origin: Daemon
@@ -37,7 +31,6 @@ class Loopback:
 
     @property
     def cache_url(self) -> str:
-        """`root://127.0.0.1:port` of the cache."""
         return f"root://127.0.0.1:{self.cache.port}"
 
     def restart_cache(self) -> None:
@@ -46,7 +39,6 @@ class Loopback:
         self.cache.start()
 
     def add_file(self, lfn: str, content: bytes) -> Path:
-        """Write a file readable by the origin; returns its path."""
         path = self.origin_root / lfn.lstrip("/")
         folder_for_all(path.parent)
         path.write_bytes(content)
@@ -73,8 +65,6 @@ def available() -> str | None:
 
 
 class CacheOptions(TypedDict, total=False):
-    """What the cache of a `Loopback` has beside the usual."""
-
     files_limit: tuple[int, int, int] | None
     """Base, nominal and maximal bytes of cached files, kept to the KiB; without it purges go by disk usage.
 
@@ -85,22 +75,15 @@ class CacheOptions(TypedDict, total=False):
     minute after the start; files go down to maximal, less what was written in the last minute, but not
     below base.
     """
-    gstream_port: int | None
-    """UDP port of a `prefetch.xcache.receiver.Collector`."""
-    gstream_bytes: int
-    """Of a datagram, which is sent when it is full, and each second: reports longer than it are lost."""
-    reports_opens: bool
-    """The f-stream and users' names go to the port too."""
-    more: str
-    """Lines that the cache's configuration ends with."""
+    gstream_port: int | None  # UDP port of a `prefetch.xcache.receiver.Collector`
+    gstream_bytes: int  # of a datagram, sent when full, and each second: longer reports are lost
+    reports_opens: bool  # the f-stream and users' names go to the port too
+    more: str  # lines that the cache's configuration ends with
 
 
 @contextlib.contextmanager
 def loopback(folder: Path, **options: Unpack[CacheOptions]) -> Iterator[Loopback]:
-    """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
-
-    Raises ServiceError if xrootd is missing or does not start.
-    """
+    """A running `Loopback` in `folder` (a short path: it holds sockets). Raises ServiceError."""
     ports = free_ports(2)
     servers = prepared(folder, ports=(ports[0], ports[1]), **options)
     try:
@@ -126,7 +109,14 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
         f"all.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
     )
     origin = Daemon("origin", folder, origin_port, origin_config)
-    text = _cache_config(folder, cache_port, origin_port)
+    text = (
+        f"xrd.port {cache_port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
+        "all.export /xrdpfc_command\n"
+        f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
+        f"pss.origin 127.0.0.1:{origin_port}\n"
+        f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
+        f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
+    )
     # A number without a unit would be taken as a share of the disk.
     sizes = [f"{n_bytes // 1024}k" for n_bytes in options.get("files_limit") or ()]
     text += f"pfc.diskusage 0.97 0.98 {' '.join(['files', *sizes]) if sizes else ''} purgeinterval 60s\n"
@@ -138,14 +128,3 @@ def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOpt
     cache = Daemon("cache", folder, cache_port, text + options.get("more", ""))
     hand_over(folder)
     return Loopback(folder, origin, cache, origin_root, namespace)
-
-
-def _cache_config(folder: Path, port: int, origin_port: int) -> str:
-    return (
-        f"xrd.port {port}\nall.sitename LOOPBACK\nall.export /store r/o\nall.export /atlas r/o\n"
-        "all.export /xrdpfc_command\n"
-        f"oss.localroot {folder}/ns\nofs.osslib libXrdPss.so\npss.cachelib libXrdPfc.so\n"
-        f"pss.origin 127.0.0.1:{origin_port}\n"
-        f"pfc.blocksize 128k\npfc.ram 1g\npfc.prefetch 0\n"
-        f"pfc.allow_xrdpfc_command\nall.adminpath {folder}/admin\nall.pidpath {folder}/admin\n{_LOCAL_ONLY}"
-    )

@@ -16,32 +16,20 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queued_files import at
 from jobs.loop.ingest.queues.place import CROWDED
 
-DOUBTED = 0.25
-"""A queue that is believed less is not followed."""
-SOURCE = "queued_jobs"
-"""Of a queue's rejects; their input begins with its name."""
-PREFILLS = "prefill-"
-"""Begins the name of a prefill's queue, which no broker announced."""
-DAYS = 14
-"""Days that count."""
-_FADES = 0.5
-"""Each day counts this much of the one after it."""
-_PRIOR = 50.0
-"""A queue is believed as if so many files more had been announced for sure, and read."""
-_MOST_A_DAY = 200.0
-"""A day counts as so many such files at most: one large task decides no more than a day."""
-LOOKS_BACK = 7
-"""Days that are judged at most, if queues were not read for a while."""
+DOUBTED = 0.25  # a queue that is believed less is not followed
+SOURCE = "queued_jobs"  # of a queue's rejects; their input begins with its name
+PREFILLS = "prefill-"  # begins the name of a prefill's queue, which no broker announced
+DAYS = 14  # days that count
+_FADES = 0.5  # each day counts this much of the one after it
+_PRIOR = 50.0  # a queue is believed as if so many files more had been announced for sure, and read
+_MOST_A_DAY = 200.0  # a day counts as so many such files at most: one large task decides no more than a day
+LOOKS_BACK = 7  # days that are judged at most, if queues were not read for a while
 _GROWN, _FEW = 10, 1000
-_REMEMBERS_S = 7 * DAY_S
-"""A queue has grown if it has many more inputs than the median of its answers in so long."""
+_REMEMBERS_S = 7 * DAY_S  # a queue has grown if it has many more inputs than its median in so long
 
 
 def share_kept(days: Iterable[tuple[float, float]]) -> float:
-    """How far a queue is believed that was to be `claimed` and `kept` on each of `days`, the newest first.
-
-    A day on which nothing is judged makes no other fade.
-    """
+    """How far a queue is believed by `claimed`, `kept` of `days`, newest first; unjudged days fade none."""
     claimed_reads = seen_reads = _PRIOR
     judged = ((said, read) for said, read in days if said > 0)
     for age, (said, read) in enumerate(itertools.islice(judged, DAYS)):

@@ -1,7 +1,4 @@
-"""Step `arrivals`: whether the sources delivered by a decision time what they usually do.
-
-Whether each name of a cache in recent accesses is that of one; the setting `hosts` tells them apart.
-"""
+"""Step `arrivals`: whether sources delivered by a decision time as usual; and names of caches in accesses."""
 
 import dataclasses
 import datetime as dt
@@ -24,19 +21,17 @@ from jobs.loop.ingest.sources import workspace
 from jobs.loop.ingest.sources.workspace import Workspace
 
 _WEEK_S = 7 * DAY_S
-_SHORTEST_S = 3600
-"""Shorter cycles are judged by their last hour, as fewer reads say less."""
+_SHORTEST_S = 3600  # shorter cycles are judged by their last hour, as fewer reads say less
 EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
 """Reasons that a sound source has too: records of what is no read of a job, or no job that ended here."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrival:
-    """What one source delivered by a decision time.
+    """What one source delivered by a decision time; `why` it is incomplete, empty if it is complete.
 
-    `rows`: reads known within the judged time; `expected`: what is usual then; None: too little past to say.
-    `rejected_share`: faulty records among those of the day. `newest_at`: the newest known read. `why`: what
-    makes it incomplete, empty if it is complete.
+    `rows`: known within the judged time; `expected`: usual then (None: too little past); `rejected_share`:
+    faulty of the day's; `newest_at`: the newest known read.
     """
 
     as_of: str
@@ -56,7 +51,6 @@ class _Known:
         self._days: dict[str, pa.Table] = {}
 
     def between(self, source: str, since_s: int, until_s: int) -> pa.ChunkedArray:
-        """`known_at` of the reads of `source` known from `since_s` until before `until_s`."""
         days = {day_label(at) for at in (since_s - DAY_S, *range(since_s, until_s, DAY_S), until_s)}
         rows = pa.concat_tables([self._day(day) for day in sorted(days)])
         known = rows.filter(pc.equal(rows["source"], source))["known_at"]
@@ -89,7 +83,6 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
 def judged(
     tables: Tables, known: _Known, limits: ArrivalSettings, source: str, as_of_s: int, *, cycle_s: int
 ) -> Arrival:
-    """What `source` delivered by `as_of_s`, against `limits`."""
     until_s, span_s = as_of_s - limits.delay, max(cycle_s, _SHORTEST_S)
     n_rows = len(known.between(source, until_s - span_s, until_s))
     expected = _usual(known, limits.weeks, source, until_s, span_s)
@@ -132,12 +125,9 @@ def shortfalls(tables: Tables, *, region: str, as_of_s: int) -> list[str]:
 
 
 _LAST_DAYS = 3
-_FEWEST = 10
-"""Files read in an hour under two names, before these may be of one cache."""
-_SHARED = 0.8
-"""The share of these files that both names must have read."""
-_MOST_SITES = 3
-"""Sites that a sentence names."""
+_FEWEST = 10  # files read in an hour under two names, before these may be of one cache
+_SHARED = 0.8  # the share of these files that both names must have read
+_MOST_SITES = 3  # sites that a sentence names
 _REMEDY = 'if they are several, set hosts = ["HOST"] in [caches.NAME] for each, and pull again'
 _G_STREAM, _F_STREAM = "xcache_gstream", "xrootd_fstream"
 _OWN = pa.array([_G_STREAM, _F_STREAM, "xcache_cinfo"])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from features.common.errors import ServiceError
+from features.common.times import as_of_label
+from jobs.ground.settings.tree import CollectSettings
 from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import AT_ONCE, Message
 from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
@@ -28,8 +31,7 @@ servers' numbering. Not kept: other, records that no source reads; malformed, wh
 messages over `MOST_BYTES`. connected: 1 while subscribed; failures: how often that ended; last_s: when the
 last message came, since 1970. held_bytes, quota_bytes: what the files hold, and may hold."""
 
-MOST_BYTES: Final = 2**20
-"""Of one message: the longest datagram in base64 is a tenth of it."""
+MOST_BYTES: Final = 2**20  # of one message: the longest datagram in base64 is a tenth of it
 _WAIT_S: Final = 0.2
 _SETTLE_S: Final = 0.5
 _PAUSES_S: Final = (1.0, 60.0)
@@ -37,33 +39,40 @@ _OLDEST_S: Final = 30 * 86400
 _FOLDER_MODE: Final = 0o750
 
 
+@dataclasses.dataclass(frozen=True)
+class Collecting:
+    """How messages are collected; `log` and `figures` are called every `log_every_s`; `concerns`: an RSE."""
+
+    settings: CollectSettings
+    roll_bytes: int
+    roll_s: int
+    log_every_s: int
+    log: Callable[[str], None]
+    now_s: Callable[[], float]
+    figures: Callable[[str, Mapping[str, int]], None]  # of `collect` (UDP) and `collect_bus`
+    concerns: Callable[[str], bool]
+
+    def say(self, text: str) -> None:
+        self.log(f"{as_of_label(int(self.now_s()))} {text}")
+
+    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
+        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
+        self.figures(service, counts)
+        if alarm:
+            self.say(f"ALARM: {alarm}")
+
+
 class Bus:
-    """Follows `destinations` of a broker, and keeps in folders below `folder` what is published there.
+    """Follows what a site subscribes to at a broker, and keeps it in folders below `folder`.
 
     Use it as a context manager. A message is acknowledged after its records were brought to the disk. One
     that was not is sent again, to this process or the next, and gives the same rows. While the files fill
     their quota no message is taken. Raises ServiceError if the disk fails.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        broker: Broker,
-        *,
-        destinations: Sequence[str],
-        client: str,
-        roll_bytes: int,
-        roll_s: int,
-        quota_bytes: int,
-        now_s: Callable[[], float],
-        log: Callable[[str], None],
-        concerns: Callable[[str], bool] = lambda _: True,
-    ) -> None:
-        """`concerns`: whether what Rucio brings to an RSE is kept."""
+    def __init__(self, folder: Path, broker: Broker, how: Collecting) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
-        self._folder, self._broker = folder, broker
-        self._destinations, self._client = destinations, client
-        self._now_s, self._log, self._concerns = now_s, log, concerns
+        self._folder, self._broker, self._how = folder, broker, how
         self._numberings = Numberings(PSEQ_MODULUS)
         self._beat_at, self._pause_s, self._failure = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
@@ -71,7 +80,10 @@ class Bus:
                 kind: opened.enter_context(
                     contextlib.closing(
                         RollingFiles(
-                            made_writable(folder / kind), roll_bytes=roll_bytes, roll_s=roll_s, form=form
+                            made_writable(folder / kind),
+                            roll_bytes=how.roll_bytes,
+                            roll_s=how.roll_s,
+                            form=form,
                         )
                     )
                 )
@@ -79,23 +91,18 @@ class Bus:
             }
             self._closing = opened.pop_all()
         self.counts["files_recovered"] = sum(files.n_recovered for files in self._files.values())
-        self._quota = Quota(folder, quota_bytes, pattern="*/*-*.[cj]")
+        self._quota = Quota(folder, how.settings.quota, pattern="*/*-*.[cj]")
 
     def __enter__(self) -> Bus:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Finish the files. Raises ServiceError."""
         Heartbeat.end(self._folder / "gstream")
         self._closing.close()
 
-    def run(self, stopping: Callable[[], bool], *, report_every_s: float, report: Callable[[], None]) -> None:
-        """Follow the broker until `stopping`; while it is unavailable try again, less and less often.
-
-        `report` is called now and then.
-        """
-        self._report, self._report_every_s = report, report_every_s
-        self._report_at = time.monotonic() + report_every_s
+    def run(self, stopping: Callable[[], bool], report: Callable[[], None]) -> None:
+        """Follow the broker until `stopping`, trying ever less often; call `report` now and then."""
+        self._report, self._report_at = report, time.monotonic() + self._how.log_every_s
         while not stopping():
             try:
                 if self._quota.has_room():
@@ -103,7 +110,7 @@ class Bus:
             except BrokerUnavailable as error:
                 self.counts["failures"] += 1
                 if str(error) != self._failure:
-                    self._log(str(error))
+                    self._how.say(str(error))
                 self._failure = str(error)
             finally:
                 self.counts["connected"] = 0
@@ -114,21 +121,20 @@ class Bus:
             self._pause_s = min(2 * self._pause_s, _PAUSES_S[1])
 
     def measure(self) -> None:
-        """Count what the files hold."""
         self._quota.measure()
         self.counts["held_bytes"] = self._quota.held_bytes
         self.counts["quota_bytes"] = self._quota.quota_bytes
 
     def is_full(self) -> bool:
-        """Whether no message is taken, because the files fill their quota."""
         return not self._quota.has_room()
 
     def _follow_broker(self, stopping: Callable[[], bool]) -> None:
+        settings = self._how.settings
         with self._broker.subscribed(
-            self._destinations, client=self._client, most_bytes=MOST_BYTES
+            settings.subscribe, client=settings.client, most_bytes=MOST_BYTES
         ) as subscription:
             self.counts["connected"] = 1
-            self._log(f"subscribed to {', '.join(self._destinations)}")
+            self._how.say(f"subscribed to {', '.join(settings.subscribe)}")
             taken: list[Message] = []
             since = time.monotonic()
             while not stopping() and self._quota.has_room():
@@ -161,7 +167,7 @@ class Bus:
         self._pause_s, self._failure = _PAUSES_S[0], ""
 
     def _take(self, message: Message) -> None:
-        now_s = self._now_s()
+        now_s = self._how.now_s()
         self.counts["last_s"] = int(now_s)
         if message.body is None:
             self.counts["too_large"] += 1
@@ -169,7 +175,7 @@ class Bus:
         # When it was published, so that it is the same record when it comes again; a clock may be wrong.
         published_s = message.published_ms / 1000
         at_s = int(published_s if now_s - _OLDEST_S < published_s <= now_s else now_s)
-        for record in read(message.body, at_s, self._concerns):
+        for record in read(message.body, at_s, self._how.concerns):
             if not isinstance(record, CaptureRecord):
                 self.counts[record.reason] += 1
                 continue
@@ -183,14 +189,13 @@ class Bus:
     def _tend(self) -> None:
         """Finish the files whose time is over, and report if it is time."""
         for files in self._files.values():
-            files.roll(self._now_s())
+            files.roll(self._how.now_s())
         if time.monotonic() >= self._report_at:
-            self._report_at += self._report_every_s
+            self._report_at += self._how.log_every_s
             self._report()
 
 
 def made_writable(folder: Path) -> Path:
-    """`folder`, made if it is not there. Raises ServiceError if this account cannot write to it."""
     try:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:

@@ -27,22 +27,16 @@ def session(rucio: RucioSettings) -> Session:
     """A session with the configured server. Raises ConfigError if its settings are missing or incomplete."""
     if not rucio.url:
         raise ConfigError("rucio.url", "no Rucio server is configured; set it to https://rucio.example.org")
+    same = ("auth_type", "account", "vo", "ca_cert", "username", "client_cert", "client_key", "client_proxy")
     return Session(
         RucioAccess(
             url=rucio.url.rstrip("/"),
             auth_url=rucio.auth_url.rstrip("/"),
-            auth_type=rucio.auth_type,
-            account=rucio.account,
-            vo=rucio.vo,
-            ca_cert=rucio.ca_cert,
-            username=rucio.username,
             password=rucio.password.get_secret_value(),
-            client_cert=rucio.client_cert,
-            client_key=rucio.client_key,
-            client_proxy=rucio.client_proxy,
             timeout_s=rucio.timeout,
             attempts=rucio.attempts,
             tokens=user_cache("rucio-tokens"),
+            **{name: getattr(rucio, name) for name in same},
         )
     )
 

@@ -1,19 +1,17 @@
 """The daemon that writes what caches report, by UDP and through a broker, into captures and lines."""
 
 import contextlib
-import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from features.common.errors import ConfigError, InputError
-from features.common.times import as_of_label
 from features.common.units import format_bytes
 from jobs.ground.settings.tree import CollectSettings
 from jobs.ground.signals import until_signalled
 from jobs.ground.store.locks import exclusive
-from jobs.loop.ingest.bus import Bus, made_writable
+from jobs.loop.ingest.bus import Bus, Collecting, made_writable
 from prefetch.rucio.broker import Broker, BrokerAccess
 from prefetch.xcache.receiver import Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
@@ -21,46 +19,12 @@ from prefetch.xcache.rolling import Quota, RollingFiles
 _LOCK = ".collect.lock"
 _BROKER_S = 20
 
-Figures = Callable[[str, Mapping[str, int]], None]
-"""Takes the counts of `collect` (UDP) and `collect_bus`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Collecting:
-    """How datagrams and messages are collected. `settings` name the broker, if any.
-
-    `log` gets a line at the start, at the end, and every `log_every_s`, `figures` the counts at the same
-    times. `concerns`: of which RSEs messages of Rucio are kept.
-    """
-
-    settings: CollectSettings
-    roll_bytes: int
-    roll_s: int
-    log_every_s: int
-    log: Callable[[str], None]
-    now_s: Callable[[], float]
-    figures: Figures
-    concerns: Callable[[str], bool]
-
-    def say(self, text: str) -> None:
-        """Log a line with the time."""
-        self.log(f"{as_of_label(int(self.now_s()))} {text}")
-
-    def report(self, service: str, counts: Mapping[str, int], event: str, alarm: str) -> None:
-        """Log the counts of a service, and an alarm unless it is empty."""
-        self.say(f"{event}: {', '.join(f'{name} {n}' for name, n in counts.items())}")
-        self.figures(service, counts)
-        if alarm:
-            self.say(f"ALARM: {alarm}")
-
 
 def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str, int]:
-    """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
-    folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
+    """Keep UDP `host`:`port` in `out` and the broker's messages below `out`/bus, until SIGTERM or SIGINT.
 
-    Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. When captures fill their
-    quota, the log gets an alarm; further datagrams are counted and dropped, messages left at the broker.
-    Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
+    Either may be left out. Returns `receiver.COUNTS`, and `bus.COUNTS` with `bus_`. With the quota full,
+    datagrams are dropped, messages left. Raises ServiceError (port, disk), ConflictError, ConfigError.
     """
     settings = how.settings
     if port is None and not settings.broker:
@@ -84,7 +48,6 @@ def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str,
 
 
 def _listen(how: Collecting, host: str, port: int, out: Path, stopping: Callable[[], bool]) -> dict[str, int]:
-    """Keep datagrams until `stopping`; their counts."""
     quota_bytes = how.settings.quota
     with contextlib.closing(RollingFiles(out, roll_bytes=how.roll_bytes, roll_s=how.roll_s)) as files:
         receiver = Receiver(files, Quota(out, quota_bytes), host=host, port=port, now_s=how.now_s)
@@ -107,21 +70,9 @@ def _listen(how: Collecting, host: str, port: int, out: Path, stopping: Callable
 def _follow(
     how: Collecting, broker: Broker, out: Path, stopping: Callable[[], bool], ended: threading.Event
 ) -> dict[str, int]:
-    """Keep messages until `stopping`; their counts. Sets `ended` at its end."""
     settings = how.settings
     try:
-        with Bus(
-            out,
-            broker,
-            destinations=settings.subscribe,
-            client=settings.client,
-            roll_bytes=how.roll_bytes,
-            roll_s=how.roll_s,
-            quota_bytes=settings.quota,
-            now_s=how.now_s,
-            log=how.say,
-            concerns=how.concerns,
-        ) as bus:
+        with Bus(out, broker, how) as bus:
             n_reported = 0
 
             def report(event: str = "followed") -> None:
@@ -140,7 +91,7 @@ def _follow(
                 how.report("collect_bus", bus.counts, event, alarm)
 
             how.say(f"following {settings.broker}, writing to {out}")
-            bus.run(stopping, report_every_s=how.log_every_s, report=report)
+            bus.run(stopping, report)
         report("stopped following")
         return {f"bus_{name}": n for name, n in bus.counts.items()}
     finally:

@@ -20,15 +20,12 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.announced import LOOKS_BACK
 from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
 
-_LATE_S = 6 * 3600
-"""So long after the last entry of a day has run out, the reads of it are known."""
-_PATIENCE_S = 7 * DAY_S
-"""A queue may put off what it announced for so long, or announce it anew, before that is judged."""
+_LATE_S = 6 * 3600  # so long after the last entry of a day has run out, the reads of it are known
+_PATIENCE_S = 7 * DAY_S  # what was announced may be put off, or announced anew, before it is judged
 _INPUT = ["input", "is_dataset"]
 _NO_INPUTS = pa.table({"input": pa.array([], pa.string()), "is_dataset": pa.array([], pa.bool_())})
 _OF_READS = ["did", "site", "cache", "accessed_at", "known_at"]
-KEPT_S = _PATIENCE_S + (LOOKS_BACK + 4) * DAY_S
-"""So long, and as long as an entry is valid, answers are needed to judge their queue."""
+KEPT_S = _PATIENCE_S + (LOOKS_BACK + 4) * DAY_S  # so long, and while entries are valid, answers are judged
 
 
 class SiteNames(NamedTuple):
@@ -64,7 +61,6 @@ class _Claims:
         self.missed: FloatArray = np.zeros(0)
 
     def add(self, rows: pa.Table, at_s: int) -> None:
-        """Add an answer at `at_s`, which is later than those before it."""
         inputs = inputs_of(rows, at_s)
         names = _names_of(inputs)
         item = pc.index_in(names, value_set=self.names).fill_null(-1).to_numpy().astype(np.int64)
@@ -80,7 +76,6 @@ class _Claims:
         self.missed[item] = np.minimum(self.missed[item], inputs["missed"].to_numpy())
 
     def until(self, names: pa.Array) -> IntArray:
-        """Until when each of `names` is claimed; 0: it is not."""
         place = pc.index_in(names, value_set=self.names).fill_null(len(self.names)).to_numpy()
         until_s: IntArray = np.append(self.until_s, 0)[place]
         return until_s
@@ -140,8 +135,7 @@ class _Judge:
     def _waits(self, day: str, site: str | None) -> tuple[IntArray, BoolArray]:
         """Until when what was claimed on `day` was claimed at last, and whether it is not to be judged yet.
 
-        It waits if each day since has named it, and the newest answer does; or if it was named until so
-        lately that its reads are not known. Not once it was put off, or named anew, for `_PATIENCE_S`.
+        It waits, for `_PATIENCE_S`, if each day since and the newest answer named it, or reads are unknown.
         """
         claims = self._of_day(day, site)
         last_s, is_named = claims.until_s.copy(), np.ones(len(claims.names), np.bool_)
@@ -199,10 +193,9 @@ class _Judge:
 def judge(
     tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames] = EVERYWHERE
 ) -> None:
-    """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
+    """Count what `queue` announced on days that have run out by `as_of_s`, and what was read, once a day.
 
-    A day is judged once, by the reads known then, without what still waits. What is announced at one of
-    `sites` must be read there; what is announced at others is not judged. Where no read is known, nobody is.
+    By reads known then at `sites`, without what waits or was announced elsewhere; none known: unjudged.
     """
     reads, asked = tables.head(ACCESSES), _Judge(tables, queue, sites, as_of_s)
     last_s = (as_of_s - stale_s - _LATE_S) // DAY_S * DAY_S - DAY_S

@@ -1,7 +1,4 @@
-"""The DIDs of paths: of the files a cache holds, and of reads whose path alone does not show the scope.
-
-The catalogue then has the scope. Whether it is pulled before or after the reads, the tables are the same.
-"""
+"""The DIDs of paths whose scope only the catalogue has: of files and reads, whatever was pulled first."""
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +19,8 @@ from prefetch.target import Held
 
 _IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
+_LOOKED_AT = ["did", "scope", "name", "source"]
+_ORDER = [("did", "ascending"), ("event_id", "ascending")]
 
 
 def dids_of(
@@ -56,8 +55,7 @@ def plain_names(names: pa.Array) -> pa.Array:
 def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefix: str | None = None) -> None:
     """Make the table held_dids (name, did) of the inventory in `raw`.
 
-    A cache may hold a file under two paths, and anybody may make one: the file is the one below the cache's
-    `prefix`, else one without a server or CGI, else the one with most bytes. The others are their paths.
+    Of several paths of one file that below `prefix` is it, else one without server or CGI, else the largest.
     """
     columns = scoped(sql.named("path"), scopes)
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
@@ -86,10 +84,9 @@ def settle(
 ) -> None:
     """Give reads the names and datasets that `scopes` and the catalogue tell now, after a merge into `table`.
 
-    Of accesses those on `days`; after a merge of files all. Only reads that sources know by a path: a scope
-    that the catalogue alone tells is that of the one file of that name. A dataset is the catalogue's if it
-    knew the file when the read was published, else what the name tells. Whatever was pulled first, the table
-    is the same then. Under the lock of pulls.
+    Of accesses those on `days`; after files all. Only reads known by a path get a scope, if one file has the
+    name; a dataset is the catalogue's if it knew the file when the read was published. Under the lock of
+    pulls.
     """
     base = tables.head(ACCESSES)
     keys = [
@@ -118,10 +115,6 @@ def settle(
         tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
 
 
-_LOOKED_AT = ["did", "scope", "name", "source"]
-_ORDER = [("did", "ascending"), ("event_id", "ascending")]
-
-
 def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
     return read_partitions(base, {key: base.partitions[key]}, columns)
 
@@ -145,7 +138,6 @@ def _is_listed(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _is_of_path(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows are of sources that know a file by its path alone."""
     of_paths = pa.array(filter(_knows_paths, rows["source"].unique().to_pylist()), pa.string())
     return pc.or_(pc.is_in(rows["source"], value_set=of_paths), pc.equal(rows["scope"], UNKNOWN))
 
@@ -158,7 +150,6 @@ def _knows_paths(source: str) -> bool:
 
 
 def _parts_of(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
-    """What each of `paths` and `scopes` tell of a file."""
     columns = scoped(sql.named("path"), scopes)
     selected = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
     with workspace.opened(ACCESSES) as space:
@@ -215,7 +206,6 @@ def _is_either(files: pa.Table, names: pa.ChunkedArray, dids: pa.ChunkedArray) -
 
 
 def _unambiguous(files: pa.Table) -> pa.Table:
-    """Those of `files` whose name no other has."""
     counted = pc.value_counts(files["name"])
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     return files.filter(pc.invert(pc.is_in(files["name"], value_set=repeated))).combine_chunks()

@@ -1,7 +1,4 @@
-"""The engine for inputs and tables of this machine, up to an ordinary size: DuckDB in this process.
-
-Its cost follows the input: of the accesses only the days that the input touches are read and written.
-"""
+"""The engine for this machine's inputs and tables of ordinary size: DuckDB; only days touched are read."""
 
 import functools
 from collections.abc import Sequence
@@ -36,8 +33,6 @@ _DROP_FORMER_NAMES = (
 
 
 class LocalEngine:
-    """DuckDB in this process; see `jobs.loop.ingest.pull_input.Engine`."""
-
     name = "local"
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
@@ -77,7 +72,6 @@ def merge(
 
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
-    """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
     files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
     return [
         Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in files

@@ -1,8 +1,4 @@
-"""One row per key from new rows and those of a table, in a workspace.
-
-The result does not depend on order or repetition. A merged table has the columns of the table, where rows are
-dated their `day`, and `changed`: the row is not in the old one.
-"""
+"""One row per key of new rows and a table's, whatever their order; `changed`: it differs from the table's."""
 
 import dataclasses
 import itertools
@@ -26,8 +22,7 @@ _FOLLOWING = ("bytes_hit", "bytes_missed")
 class _Rule:
     """Of rows with equal `key` the first in `order` stays.
 
-    `new` and `old`: what is selected of the accepted rows, and of those of the table. `known`: the `known_at`
-    it gets, made of its own and of `first_at`, the earliest of them all.
+    `new`, `old`: selected columns; `known`: its `known_at`, by its own and the earliest, `first_at`.
     """
 
     key: str
@@ -43,10 +38,7 @@ def day_of(table: Table) -> str:
 
 
 def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged", old: str = "old") -> None:
-    """The table `into`: one row per key of the accepted rows and of those of the table `old`.
-
-    `in_two_parts`: the accepted rows report an access at its open, and its end and bytes later.
-    """
+    """The table `into`, a row per key of accepted rows and `old`; `in_two_parts`: ends follow opens."""
     rule = _RULES[space.table.name](in_two_parts)
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
@@ -68,11 +60,9 @@ def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged",
 
 
 def _rule_of_accesses(in_two_parts: bool) -> _Rule:
-    """One row per event.
+    """One row per event: one with its end, then the one known first, then recorded first by the cache.
 
-    Of several rows of an event, one with its end is preferred, then the one known first, then the one that
-    the cache recorded first. An open reported before its close is completed by the close and stays known
-    since the open. Bytes that follow from other rows (`fetched`) are no difference.
+    An open is completed by its close, and known since the open. Bytes of `fetched` are no difference.
     """
     names = [*ACCESSES.column_names, *ACCESSES.partition]
     others = [name for name in names if name not in {"known_at", *_FOLLOWING, *_SALTED}]
@@ -113,11 +103,7 @@ def _dated(table: Table) -> dict[str, str]:
 
 
 def _rule_of_files(_: bool) -> _Rule:
-    """One row per file.
-
-    The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
-    file stays known at the times at which it was known, whatever is published later.
-    """
+    """One row per file: the content published last, known since any source first knew the file."""
     content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
     latest = ", ".join(f"{name} DESC NULLS LAST" for name in _quoted(["updated_at", *content]))
     rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
@@ -140,7 +126,6 @@ def changes(space: Workspace) -> pa.Table:
 
 
 def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Table]]:
-    """The rows of `merged` by partition, in order of their keys."""
     table, schema = space.table, arrow_schema(space.table)
     for name in table.partition:
         schema = schema.append(pa.field(name, pa.string()))

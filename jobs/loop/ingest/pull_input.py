@@ -1,11 +1,7 @@
 """Pull one raw input into the tables: accesses and jobs by day, files by did, and rejects with their reason.
 
-Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
-stays, and which one does not depend on their order (see `merging`). Which engine pulls makes no difference
-to what is in the tables afterwards.
-
-A pull of new inputs alone marks each, its size and modification time, in the table `pulls` after its rows are
-merged. After a crash it is pulled again, which changes nothing.
+Pulling twice, or by another engine, makes no difference; late rows re-open their day (see `merging`). A pull
+of new inputs alone marks each in the table `pulls` after its rows are merged.
 """
 
 from __future__ import annotations
@@ -28,23 +24,17 @@ from jobs.loop.ingest.sources.local import BEING_WRITTEN
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
-
-LATE_DAYS = 3
-"""A record published more than this many days after its end is late."""
+LATE_DAYS = 3  # a record published more than this many days after its end is late
 
 
 @dataclasses.dataclass(frozen=True)
 class PullSummary:
     """Counts of the rows read: n_rows = n_new + n_duplicates + the sum of n_rejected.
 
-    `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
-    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses or
-    jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
-    `n_unchanged`: inputs left out because they were pulled before (`new_only`). `n_removed`: captures
-    deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
-    delete. `n_unfinished`: files left out because they are still being written. `n_unsized`: for a source
-    that states no sizes, its reads on `days` of files whose size nothing else states. `alarms`: what of the
-    input is ambiguous, in sentences. `engine`: what pulled, `local` or `spark`.
+    `n_new`: that changed a table; `n_late`: of them, published more than LATE_DAYS after their end; `days`:
+    changed. `n_lost`: missing by the source. Inputs: `n_unchanged` since a pull with `new_only`,
+    `n_unfinished`: being written. `n_removed`: captures older than `[collect] keep`, `n_not_removed`: not
+    this account's. `n_unsized`: reads of unknown size. `alarms`: ambiguities. `engine`: `local` or `spark`.
     """
 
     n_rows: int
@@ -94,17 +84,10 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
-        """The files at `path` (a folder, a file or a glob), in order; `whole`: with those in folders below.
-
-        Raises InputError if nothing is there.
-        """
+        """The files at `path` in order; `whole`: also in folders below. Raises InputError."""
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        """Merge all at `paths`, which are some of the request's inputs, under the lock of pulls.
-
-        Raises InputError and SchemaError for an unusable input (nothing is written then), ConflictError if
-        another pull is at work on these tables.
-        """
+        """Merge all at `paths`. Raises InputError, SchemaError, ConflictError; nothing is written then."""
 
 
 def pull(
@@ -117,10 +100,9 @@ def pull(
     new_only: bool = False,
     **of_site: Any,
 ) -> PullSummary:
-    """Merge the input at `path`, read as `source`, into the tables; `day`: that of rejected rows.
+    """Merge the input at `path` into the tables; `day`: of rejects; `of_site`: other fields of `Site`.
 
-    `of_site`: other fields of `Site`. `new_only`: leave out inputs that are unchanged since an earlier pull
-    with it marked them. Raises ConfigError for an unknown source, and as `Engine.merge`.
+    `new_only`: but what is unchanged since such a pull. Raises ConfigError, and as `Engine.merge`.
     """
     request = Request(source, path, Site(day=day.isoformat(), **of_site))
     with load_source(source).blamed():
@@ -129,11 +111,7 @@ def pull(
 
 
 def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
-    """Merge the inputs that are new, or changed since they were marked.
-
-    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
-    marks in the meantime.
-    """
+    """Merge inputs that are new or changed, or whole. Raises ConflictError if another pull set marks."""
     whole = load_source(request.source).is_whole
     inputs = _inputs(engine, request)
     old = _marks(tables, request.source)
@@ -159,7 +137,6 @@ def taken(engine: Engine, tables: Tables, request: Request) -> list[Mark]:
 
 
 def _inputs(engine: Engine, request: Request) -> list[Mark]:
-    """The inputs, without those still being written."""
     marks = engine.inputs(request.path, whole=load_source(request.source).is_whole)
     return [mark for mark in marks if not mark.input.endswith(BEING_WRITTEN)]
 
@@ -194,15 +171,12 @@ def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
 
 
 def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
-    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
     days = (read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items())
     return [rows.filter(pc.equal(rows["source"], source)) for rows in days]
 
 
 class Changes(NamedTuple):
-    """Counts of a merge into one table."""
-
     n_new: int = 0
     n_late: int = 0
     days: tuple[str, ...] = ()
@@ -229,10 +203,7 @@ def summarise(
     n_lost: int,
     alarms: Sequence[str] = (),
 ) -> PullSummary:
-    """Write the rejects of a merge, and sum it up.
-
-    `inputs`: input, n_rows; `rejects`: source, input, reason, n_rows, sample.
-    """
+    """Write rejects (source, input, reason, n_rows, sample), and sum up; `inputs`: input, n_rows."""
     replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), rejects)
     by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
     n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}

@@ -14,23 +14,12 @@ from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.loop.ingest.queues.place import CROWDED, Refused
 
-FURTHEST_S = 90 * 86400
-"""A start further ahead is a mistake; no plan looks that far ahead."""
-
-MOST_JOBS = 10**9
-"""Largest group of jobs; sums of larger ones might overflow."""
-
-MOST_INPUTS = 2_000_000
-"""Of all entries together: each becomes a row in memory."""
-
-MOST_OF_ONE = MOST_INPUTS // 4
-"""Of one owner; of a work, or a job, whose owner is unknown."""
-
-UNDER = "\n"
-"""Between the account that a broker vouches for and the user that a job states; the account makes room."""
-
+FURTHEST_S = 90 * 86400  # a start further ahead is a mistake; no plan looks that far ahead
+MOST_JOBS = 10**9  # largest group of jobs; sums of larger ones might overflow
+MOST_INPUTS = 2_000_000  # of all entries together: each becomes a row in memory
+MOST_OF_ONE = MOST_INPUTS // 4  # of one owner; of a work, or a job, whose owner is unknown
+UNDER = "\n"  # between the account that a broker vouches for and the user that a job states
 SAMPLE_CHARS = 200
-
 _SOUND = re.compile(
     "not waiting|not a job:|not copied|not new|names no dataset|for other sites|for tape|of a cache|"
     "rse_expression|until: has passed"
@@ -77,7 +66,6 @@ class Entry(pydantic.BaseModel):
 
     @property
     def inputs(self) -> list[tuple[str, bool]]:
-        """Names of its inputs, and whether each is a dataset."""
         files = [*self.files, *([] if self.file is None else [self.file])]
         return [*([] if self.dataset is None else [(self.dataset, True)]), *((name, False) for name in files)]
 
@@ -87,10 +75,9 @@ _Key = tuple[str, bool, str, str | None]
 
 @dataclasses.dataclass
 class Checked:
-    """The entries of a queue: rows of `features.schema.QUEUE`, and counts of refused entries.
+    """Rows of `features.schema.QUEUE`, and counts; `n_duplicates`: inputs named twice in an entry.
 
-    `n_duplicates`: inputs that an entry named twice; `n_faulty`: refused entries that are not sound;
-    `samples`: the first refused entry of each reason.
+    `n_faulty`: refused entries that are not sound; `samples`: the first refused entry of each reason.
     """
 
     rows: dict[_Key, dict[str, object]] = dataclasses.field(default_factory=dict)
@@ -102,7 +89,6 @@ class Checked:
     samples: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def refuse(self, reason: str, raw: object) -> None:
-        """Count a refused entry."""
         self.refused[reason] += 1
         self.n_faulty += _SOUND.match(reason) is None
         if reason not in self.samples:
@@ -148,9 +134,8 @@ class _Accounts:
 def check_entries(raw: Iterable[object], *, as_of_s: int, stale_s: int, site: str | None = None) -> Checked:
     """The entries of a queue read at `as_of_s`; `site`: of entries that name none.
 
-    An entry without `known_at` is known from `as_of_s` on; a later one is refused. It is valid until
-    `stale_s` after `as_of_s`, or after its expected start. Entries beyond `MOST_OF_ONE` of an owner are
-    refused, and beyond `MOST_INPUTS` the last of the accounts that name most.
+    Known from `as_of_s` if they say nothing (later: refused), valid for `stale_s` after that or their start.
+    Beyond `MOST_OF_ONE` of an owner, or `MOST_INPUTS`, the last of those with most are refused.
     """
     result, named, by = Checked(), Counter[str](), _Accounts()
     for stated in raw:

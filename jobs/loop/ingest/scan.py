@@ -1,7 +1,4 @@
-"""Scan a cache's namespace: its inventory into contents, the records in its cinfo files into accesses.
-
-Runs on the cache's host. A second scan changes nothing unless the cache changed.
-"""
+"""Scan a cache's namespace on its host: its inventory, and the records in its cinfo files."""
 
 import dataclasses
 import datetime as dt
@@ -25,17 +22,12 @@ from jobs.loop.ingest.sources import Site, sql, workspace, xcache_cinfo
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.xcache import cinfo_rows
 
-_FILES_AT_ONCE = 1_000_000
-"""Files of an inventory that are in memory as Arrow, and in a file of the table."""
+_FILES_AT_ONCE = 1_000_000  # files of an inventory that are in memory as Arrow, and in a file of the table
 
 
 @dataclasses.dataclass(frozen=True)
 class ScanSummary:
-    """One cache's inventory at `as_of`, and the accesses in its cinfo files.
-
-    `open`: files a client holds open; `new_accesses`: rows that changed the accesses table. `n_rejected`:
-    files and access records left out, by reason.
-    """
+    """An inventory at `as_of`: files held `open`, rows new to accesses, what was rejected by reason."""
 
     cache: str
     as_of: str
@@ -58,18 +50,22 @@ def run(
     as_of_s: int | None,
     force: bool = False,
 ) -> ScanSummary:
-    """Read a cache's inventory and accesses from its namespace; `as_of_s` defaults to now.
-
-    `namespace` and `spaces` default to those of the cache's settings; `force`: however many bytes are
-    missing. Raises ConfigError, and as `scan`.
-    """
+    """Inventory and accesses of a namespace, by default the cache's. Raises ConfigError, and as `scan`."""
     if namespace is None:
         known = settings.cache(cache)
         namespace, spaces = known.namespace, spaces or known.spaces
     if namespace is None:
         raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
     tables, at_s = Tables.of(settings), int(time.time()) if as_of_s is None else as_of_s
-    _check(tables, namespace, MomentKey.at(at_s, cache))
+    # Before the walk, what would be raised after it.
+    checked_key(CONTENTS, MomentKey.at(at_s, cache))
+    tables.check_writable(CONTENTS, ACCESSES)
+    try:
+        os.scandir(namespace).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot read namespace {namespace}: {error.strerror}; give the folder of the cache's files"
+        ) from None
     return scan(
         tables,
         namespace=namespace,
@@ -81,18 +77,6 @@ def run(
         scopes=settings.names.scopes,
         prefix=settings.caches[cache].prefix if cache in settings.caches else None,
     )
-
-
-def _check(tables: Tables, namespace: Path, key: MomentKey) -> None:
-    """Raise before the walk what `scan` would raise after it: InputError, SchemaError, ServiceError."""
-    checked_key(CONTENTS, key)
-    tables.check_writable(CONTENTS, ACCESSES)
-    try:
-        os.scandir(namespace).close()
-    except OSError as error:
-        raise InputError(
-            f"cannot read namespace {namespace}: {error.strerror}; give the folder of the cache's files"
-        ) from None
 
 
 def scan(
@@ -109,10 +93,8 @@ def scan(
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`; `prefix`:
-    that of the cache. Raises SchemaError for a name no cache can have, InputError if there is no folder
-    `namespace`, ConflictError if a pull is at work on these tables, LimitError if more than `lost_share` of
-    the bytes of the last inventory is gone; nothing is written then.
+    `spaces`: that links may lead to; `prefix`: the cache's. Raises SchemaError for a bad name, InputError
+    without `namespace`, ConflictError, LimitError if more than `lost_share` of the last bytes is gone.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
@@ -144,7 +126,6 @@ def scan(
 
 
 def day_of(at_s: int) -> dt.date:
-    """The UTC day of seconds since 1970."""
     return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 

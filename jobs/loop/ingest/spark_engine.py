@@ -1,8 +1,4 @@
-"""The engine for inputs and tables of any size, on any file system: Spark.
-
-Spark distributes lines, files and parts; its workers run the SQL of the sources and of the merge in DuckDB,
-and write the files of the new partitions, which the driver commits.
-"""
+"""The engine for inputs and tables of any size, anywhere: Spark, whose workers run DuckDB and write files."""
 
 import functools
 import re
@@ -44,13 +40,10 @@ from jobs.loop.ingest.spark_parts import (
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
 _OURS = re.compile("InputError: (cannot read [^\n]+)")
-_PIECE_BYTES = 128 * 2**20
-"""Of a file of this machine, about, that a worker reads at a time."""
+_PIECE_BYTES = 128 * 2**20  # of a file of this machine, about, that a worker reads at a time
 _TASKS_PER_CORE = 8
-_BYTES_PER_PART = 256 * 2**20
-"""Of raw records, about, that a worker merges at a time."""
-_ROWS_PER_PART = 1_000_000
-"""Of a partition of the table, which may have to be merged too."""
+_BYTES_PER_PART = 256 * 2**20  # of raw records, about, that a worker merges at a time
+_ROWS_PER_PART = 1_000_000  # of a partition of the table, which may have to be merged too
 
 
 class _Records(NamedTuple):
@@ -98,22 +91,32 @@ class SparkEngine:
         with _readable(request.path), tables.exclusive("pull"):
             records = self._read(request, paths)
             head = tables.head(records.query.table)
-            n_parts = self._n_parts(request, paths, head)
+            whole = sources.load_source(request.source).is_whole
+            marks = [mark for path in paths for mark in self.inputs(path, whole=whole)]
+            n_bytes = sum(unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
+            n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
+            most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
+            n_parts = min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
             parse = Parse(records.query, n_parts, records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             counted = self._counts(parts, n_parts, records)
             days = set(counted["day"].to_pylist())
             changes = self._merged(tables, head, parts, n_parts, days=days)
             known_names.settle(tables, head.table, request.site.scopes, days)
-            return _summed(tables, request, counted, changes)
-
-    def _n_parts(self, request: Request, paths: Sequence[str], head: Snapshot) -> int:
-        whole = sources.load_source(request.source).is_whole
-        marks = [mark for path in paths for mark in self.inputs(path, whole=whole)]
-        n_bytes = sum(unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
-        n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
-        most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
-        return min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
+            inputs = counted.group_by("input").aggregate([("n_rows", "sum")])
+            refused = counted.filter(pc.is_valid(counted["reason"]))
+            rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
+            rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
+            return summarise(
+                tables,
+                request,
+                inputs=inputs.rename_columns({"n_rows_sum": "n_rows"}),
+                rejects=rejects.append_column(
+                    "source", pa.repeat(pa.scalar(request.source), rejects.num_rows)
+                ),
+                changes=changes,
+                n_lost=0,
+            )
 
     def _read(self, request: Request, paths: Sequence[str]) -> _Records:
         source = sources.load_source(request.source)
@@ -146,10 +149,7 @@ class SparkEngine:
         query: Query,
         read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
     ) -> _Records:
-        """The rows of a frame as Arrow's messages, which one worker parses and divides.
-
-        What `mapInArrow` makes would go through the JVM's rows and to a second worker.
-        """
+        """A frame's rows as Arrow's messages, one worker each; `mapInArrow` would take a second."""
         messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
         given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
         return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))
@@ -214,18 +214,3 @@ def _first_line(frame: DataFrame) -> str:
     if line.startswith(lines.UTF_16):
         raise InputError("cannot read a file that begins as text in UTF-16; write it as UTF-8")
     return line.decode(errors="replace")
-
-
-def _summed(tables: Tables, request: Request, counted: pa.Table, changes: Changes) -> PullSummary:
-    inputs = counted.group_by("input").aggregate([("n_rows", "sum")])
-    refused = counted.filter(pc.is_valid(counted["reason"]))
-    rejects = refused.group_by(["input", "reason"]).aggregate([("n_rows", "sum"), ("sample", "min")])
-    rejects = rejects.rename_columns({"n_rows_sum": "n_rows", "sample_min": "sample"})
-    return summarise(
-        tables,
-        request,
-        inputs=inputs.rename_columns({"n_rows_sum": "n_rows"}),
-        rejects=rejects.append_column("source", pa.repeat(pa.scalar(request.source), rejects.num_rows)),
-        changes=changes,
-        n_lost=0,
-    )

@@ -17,13 +17,9 @@ from jobs.loop.ingest import merging
 from jobs.loop.ingest.sources import lines, workspace
 from jobs.loop.ingest.sources.sql import Query
 
-Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]
-"""Makes raw records, batches of one schema, of what a worker is given."""
-COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)
-"""Kinds of rows: the `counts` of parsed rows, accepted rows, and rows of the table."""
-
-_ROWS_SENT = 50_000
-"""Rows that a worker divides into parts at once: about 20 MB."""
+Reader = Callable[[Iterable[Any]], Iterable[pa.RecordBatch]]  # makes raw records of what a worker gets
+COUNTS, NEW, OLD = ("counts",), ("parsed",), ("old",)  # kinds of rows: counts, accepted, of the table
+_ROWS_SENT = 50_000  # rows that a worker divides into parts at once: about 20 MB
 _MEMORY = "1GB"
 
 
@@ -63,10 +59,7 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True)
 class Parse:
-    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
-
-    The part after the last one is their `counts`.
-    """
+    """Parses `read`'s records of what a worker is given, divided into `n_parts`, then their `counts`."""
 
     query: Query
     n_parts: int
@@ -82,14 +75,11 @@ class Parse:
 
 
 def stored(source: PartFile, n_parts: int) -> Iterator[Piece]:
-    """The rows of a file of the table, by part."""
     return _sent(OLD, source.rows(), source.snapshot.table, n_parts)
 
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-    """Merges the pieces of a part, and writes all partitions in them."""
-
     into: Staging
 
     def __call__(self, pieces: Iterable[Piece]) -> Iterator[Merged]:
@@ -109,7 +99,6 @@ class Merge:
 def _sent(
     kind: Kind, rows: pa.Table, table: Table, n_parts: int, is_sent: npt.ArrayLike = True
 ) -> Iterator[Piece]:
-    """Those of `rows` that are sent, to the parts of their keys."""
     seldom = {"did", "name", *table.key}
     repeats = [
         field.name for field in rows.schema if pa.types.is_string(field.type) and field.name not in seldom

@@ -35,9 +35,8 @@ _OF_DAYS = (
 class History:
     """Past outcomes of one cache. `days`: rows of the table worth; `steward`: of steward_days, by day.
 
-    `plans`: per plan the items done, those read and those pending, and bytes as in the table outcomes;
-    `bytes_pending`: spent on pending items; `models`: the same per model version that the plans followed
-    (`none`: prefills).
+    `plans`: items done, read and pending, and bytes as in outcomes (`bytes_pending`: on pending items);
+    `models`: the same per version that plans followed (`none`: prefills).
     """
 
     plans: list[Row]
@@ -106,11 +105,7 @@ def _grouped(rows: pa.Table, by: Sequence[str]) -> list[Row]:
 
 
 def annotate_models(settings: Settings, *, cache: str) -> str | None:
-    """Write what versions earned in `cache` so far as their tag `earned.CACHE`, and into their cards.
-
-    Versions that the table trainings lacks are left out. Returns why MLflow could not be updated; None: it
-    was, or nothing is known yet.
-    """
+    """Write what versions earned in `cache` into their tag `earned.CACHE` and cards; why MLflow refused."""
     try:
         past = history(settings, cache=cache, since=None, until=None)
         known = trained_versions(Tables.of(settings), region=settings.region.name)

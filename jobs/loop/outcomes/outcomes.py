@@ -36,14 +36,17 @@ from prefetch.plan.value import OLDEST_S
 from replay.config import CacheConfig
 from replay.trace import Trace
 
-BLOCK_BYTES = 2**20
-"""Block size of the replay: an XCache fetches the blocks of a file that are read, of about this size."""
-
+BLOCK_BYTES = 2**20  # of the replay: an XCache fetches the blocks that are read, of about this size
 _READ = [
     *("did", "cache", "source", "event_id", "accessed_at", "closed_at"),
     *("size_bytes", "read_bytes", "bytes_hit", "bytes_missed"),
 ]
 _CODES = {action.value: action.code for action in Action}
+_UTC = pa.timestamp("us", tz="UTC")
+_READ_COLUMNS = [
+    *("did", "cache", "accessed_at", "closed_at", "known_at"),
+    *("bytes_hit", "bytes_missed", "n_reads"),
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +70,14 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
     n_bytes = np.concatenate([_ints(pc.fill_null(reads["bytes_missed"], 0)), _ints(brought["bytes"])])
     age_bytes = int(low * configured.capacity)
     begin_s, n_turns = beginning(time_s, n_bytes, age_bytes=age_bytes, day_s=day_s)
-    held, held_s = _latest_inventory(tables, cache, begin_s)
+    head, keys = tables.head(CONTENTS), list[Key]()
+    if begin_s is not None:
+        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
+        inventories = head.select(since=since, until=until, owner=cache)
+        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
+    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
+    held = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    held_s = parse_as_of(keys[0][1]) if keys else begin_s
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None
     if held_s is not None:
@@ -94,7 +104,6 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
 
 
 def _shadow(tables: Tables, cache: str, day_s: int, prefetched_bytes: int) -> StewardShadow | None:
-    """What the cache's steward counted on the day; None if it had none."""
     runs = steward_days.of_day(tables, cache=cache, day=day_label(day_s))
     if not runs:
         return None
@@ -121,7 +130,6 @@ def _own_reads(tables: Tables, cache: CacheSettings, day_s: int) -> pa.Table:
 
 
 def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
-    """Items that pushes completed in that cache up to the end of the day, in order of time."""
     where = {"since": day_label(day_s - OLDEST_S), "until": day_label(day_s), "owner": cache}
     items = tables.head(PLANS).rows(["item_id", "size_bytes", "model_version"], **where)
     columns = ["item_id", "did", "action", "state", "bytes", "updated_at"]
@@ -132,21 +140,6 @@ def _pushed(tables: Tables, cache: str, day_s: int) -> pa.Table:
     return rows.filter(pc.less(rows["done_s"], day_s + DAY_S)).sort_by(
         [("done_s", "ascending"), ("item_id", "ascending")]
     )
-
-
-_UTC = pa.timestamp("us", tz="UTC")
-
-
-def _latest_inventory(tables: Tables, cache: str, begin_s: int | None) -> tuple[pa.Table, int | None]:
-    """The cache's latest inventory at or before `begin_s`, and its time; an empty cache if there is none."""
-    head, keys = tables.head(CONTENTS), list[Key]()
-    if begin_s is not None:
-        since, until = day_label(begin_s - OLDEST_S), day_label(begin_s)
-        inventories = head.select(since=since, until=until, owner=cache)
-        keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
-    columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
-    rows = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
-    return rows, parse_as_of(keys[0][1]) if keys else begin_s
 
 
 def _record(
@@ -209,18 +202,9 @@ def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> se
     return set(rows.filter(pc.and_(pc.equal(rows["use"], Use.PENDING), is_over))["as_of"].to_pylist())
 
 
-_READ_COLUMNS = [
-    *("did", "cache", "accessed_at", "closed_at", "known_at"),
-    *("bytes_hit", "bytes_missed", "n_reads"),
-]
-
-
 @dataclasses.dataclass(frozen=True)
 class QueueOutcome:
-    """Of the files that `queue` announced: those pushed, those read, and what their hits saved.
-
-    `waiting_hours`: core hours of waiting for their origins, by the benefit model.
-    """
+    """Of files that `queue` announced: pushed, read, and saved by hits; `waiting_hours`: of cores."""
 
     queue: str
     files: int
@@ -231,10 +215,7 @@ class QueueOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeSummary:
-    """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
-
-    `bytes_pending`: spent on pending files; `queues`: what of this is of files that a queue announced.
-    """
+    """One plan's earnings, as in the outcomes table; `bytes_pending`: on pending files; `queues`: theirs."""
 
     cache: str
     as_of: str
@@ -268,8 +249,7 @@ class OutcomeSummary:
 def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -> OutcomeSummary:
     """Write the outcomes of the plan of `cache` at `as_of_s`, as far as its reads are known by now.
 
-    An item expires unread when the cache's records reach past its time, or `until_s` is. Raises
-    StaleInputError without receipts.
+    An item expires unread when the records, or `until_s`, reach past its time. Raises StaleInputError.
     """
     tables, cache = Tables.of(settings), settings.cache(cache).name
     key = MomentKey.at(as_of_s, cache)

@@ -37,13 +37,13 @@ _OUTSIDE = (
     "outside-federation: the redirector sends no reader to this cache, so nothing is planned for it; connect "
     "its cmsd, or set its `address` to what the redirector names"
 )
+MOST_BYTES_PER_S = 125 * 10**9  # no cache's network brings more, 1 Tbit/s; records may claim anything
+NO_LIMIT = 2**62
+_HOUR_S = 3600
 
 
 class FileFacts(NamedTuple):
-    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
-
-    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
-    """
+    """Facts about files: the planner's, and `origins` as `nearest` gives them; `budget`: bytes per origin."""
 
     files: Files
     budget: IntArray | None
@@ -54,8 +54,8 @@ class FileFacts(NamedTuple):
 class CacheAtMoment:
     """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
 
-    `tries`: attempts of its pushes to fetch from origins, oldest first; `serving`: the caches of its site
-    that take files now, None: all that are not drained; `inventory_s`: when a host took the inventory before.
+    `tries`: of its pushes at origins, oldest first; `serving`: caches of its site that take files (None: all
+    not drained); `inventory_s`: when a host took the inventory before.
     """
 
     tables: Tables
@@ -109,7 +109,6 @@ class CacheAtMoment:
 
     @functools.cached_property
     def dids(self) -> Mapping[str, str]:
-        """The DID of each file of the inventory, by name."""
         return dids_of(self.tables, self.inventory, self.settings.names.scopes, self.cache.prefix)
 
     @property
@@ -180,7 +179,6 @@ class CacheAtMoment:
 
 
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
-    """The names that are pinned in the cache, and the latest attempts of its pushes."""
     since_s = as_of_s - settings.plan.reconsider_source
     with contextlib.closing(Journal(settings.push.journal)) as journal:
         pins = journal.reports.pins(cache, now_s=as_of_s)
@@ -189,10 +187,6 @@ def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[st
 
 def _last_use_s(file: Held, as_of_s: int) -> int:
     return as_of_s if file.is_open else file.last_use_s or file.last_detach_s or as_of_s
-
-
-MOST_BYTES_PER_S = 125 * 10**9
-"""No cache's network brings more, 1 Tbit/s; records may claim anything."""
 
 
 class Inflows(NamedTuple):
@@ -238,10 +232,6 @@ def _inflow_fault(most: int, cycle_s: int) -> str:
         f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
         "more than any network brings; the plan goes by [plan] assumed_inflow instead"
     )
-
-
-NO_LIMIT = 2**62
-_HOUR_S = 3600
 
 
 def origin_bytes(

@@ -52,8 +52,8 @@ def plan_files(
 ) -> tuple[Files, list[str]]:
     """What the planner knows of `dids`, and the names of origins by code.
 
-    `known`: their `facts`; `is_here`: whether they belong to this cache (None: all do); `read_share`: part of
-    a file that a job reads, by dataset (None: all of it); `benefit` and `regions`: the savings of a hit.
+    `known`: their `facts`; `is_here`: of this cache (None: all); `read_share`: part of a file read, by
+    dataset (None: all); `benefit`, `regions`: the savings of a hit.
     """
     dataset, datasets = _coded(known["dataset"])
     origin, origins = _coded(known["origin"])
@@ -106,7 +106,6 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[IntArray, list[str]]:
-    """Codes (-1: null) and the values they stand for."""
     coded = column.combine_chunks().dictionary_encode()
     codes: IntArray = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, coded.dictionary.to_pylist()
@@ -123,7 +122,6 @@ def hours_per_byte(
 def _hours(
     origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]
 ) -> list[tuple[float, float]]:
-    """Core hours per byte that comes from each of `origins`, and per byte read from the cache instead."""
     fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
     rtt_ms = [region.rtt_ms for region in regions] + [None]
     return [_hours_at(rtt_ms[code], model) for code in fits.tolist()]
@@ -139,11 +137,10 @@ def _hours_at(rtt_ms: float | None, model: BenefitModel) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class OriginRules:
-    """What decides between origins, which are hosts or RSEs; patterns of them name groups.
+    """What decides between origins, hosts or RSEs; patterns name groups.
 
-    `regions`: groups and their distance; `storage`: the site's own, where jobs read without a cache; `tape`:
-    those that nothing is fetched from; `failing`: origins that pushes leave alone now; `caches`: no origins,
-    what they have came from one.
+    `regions`: by distance; `storage`: the site's own; `tape`: never fetched from; `failing`: left alone now;
+    `caches`: no origins.
     """
 
     regions: Mapping[str, OriginSettings] = dataclasses.field(default_factory=dict)
@@ -154,9 +151,8 @@ class OriginRules:
 
 
 def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
-    """The best origin of each list of `origins`: the site's own storage, else the nearest that does not fail.
+    """The best origin of each list: the site's own storage, else the nearest that does not fail, tape last.
 
-    Of equals the first listed; one of unknown distance is farthest, and tape counts if there is nothing else.
     Columns: `origin` (null: none is listed); `why`, in words; `barred`, a code of `Barred`.
     """
     lists = origins.combine_chunks()

@@ -34,13 +34,12 @@ from prefetch.target import Held
 
 _ACTIONS = pa.array(list(ACTIONS), pa.string())
 _ORIGIN = ("origin", "why")
-
-PUSHED_AT_LEAST_S = DAY_S
-"""A plan may be pushed for at least this long, because a site may plan only once a day."""
+PUSHED_AT_LEAST_S = DAY_S  # a plan may be pushed so long, because a site may plan only once a day
+_ROWS_AT_ONCE = 5000
+_COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:
-    """The inventory `held`, taken at `taken_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
         "did": dids,
@@ -67,10 +66,9 @@ def items(
     model: ModelVersion | None,
     queued: Queued,
 ) -> pa.Table:
-    """The plan's items; `key`: their partition; `model`: the one that made the predictions.
+    """The plan's items; `key`: their partition; `model`: of the predictions; `origins`: per did, for fetches.
 
-    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Nothing is fetched to a path
-    that another file has. Raises ConfigError if the path of one in the cache is not known.
+    Nothing is fetched to another file's path. Raises ConfigError if a held file's path is not known.
     """
     did = dids.take(pa.array(plan.item))
     name = paths.of(did)
@@ -156,10 +154,7 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
 def planned_files(
     tables: Tables, cache: str, as_of_s: int, listed: FileFilter, *, but: pa.Array | None = None
 ) -> tuple[PlannedFile, ...]:
-    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError.
-
-    `but`: ids of items to leave out.
-    """
+    """The files of a plan in a push's order, without ids `but`. Raises StaleInputError."""
     columns = ["item_id", "action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
     rows = planned(tables, cache, as_of_s, columns)
     if but is not None:
@@ -187,16 +182,9 @@ def totals(files: Sequence[PlannedFile]) -> str:
     return f"Files of the plan: {', '.join(parts)}." if parts else "No file of the plan is as asked for."
 
 
-_ROWS_AT_ONCE = 5000
-_COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes")
-
-
 @dataclasses.dataclass(frozen=True)
 class PlannedItems:
-    """The items of a plan, made from its `rows` at every iteration: all at once would not fit into memory.
-
-    `basis`: why the items that models chose may act (`prefetch.journal.tables`).
-    """
+    """The items of a plan, made anew from `rows` at every iteration; `basis`: why models' items may act."""
 
     rows: pa.Table
     cache: str

@@ -1,7 +1,4 @@
-"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions.
-
-And step `never-cache`: the site's rules of files never to cache, for the cache's decision library.
-"""
+"""Step `plan`: plan items from a cache's inventory and the region's predictions; and step `never-cache`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,15 +31,18 @@ from prefetch.plan.rules import LIBRARY, blacklist
 from prefetch.plan.value import eviction_age_s, fitting_cycle_s
 from prefetch.target import Held
 
+_HEAD = (
+    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
+    "# Read when xrootd starts: restart the cache after a change.",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class PlanSummary:
-    """Summary of a plan: files and bytes, and per list the limit that bound it.
+    """Summary of a plan: files and bytes, and per list the limit that bound it; `files`: those asked for.
 
-    `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
-    and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
-    that the files table lacks, stale ones, whose queue was not read again, and those of queues that are not
-    believed. `files`: those asked for.
+    `eviction_age_s`: of a file without a plan; `fitting_cycle_s`: suits this. `queued_*`: files that queued
+    jobs will read, to fetch, unknown, stale, and of queues that are not believed.
     """
 
     cache: str
@@ -127,11 +127,7 @@ def _no_predictions(tables: Tables, as_of_s: int, region: str) -> StaleInputErro
 
 
 def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
-    """Write the contents and plans of a cache at a decision time.
-
-    Raises StaleInputError if there are no predictions for it, LimitError if the cache lost, or the plan
-    evicts, more than settings allow without `force`.
-    """
+    """Write a cache's contents and plans. Raises StaleInputError without predictions, LimitError."""
     tables, region = moment.tables, moment.settings.region.name
     judged = judge(moment)
     if not force:
@@ -255,12 +251,6 @@ def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanS
         queued_doubted=judged.queued.n_doubted,
         alarms=faults,
     )
-
-
-_HEAD = (
-    "# Made by `cachecast never-cache` from [plan] rules; make it again instead of editing it.",
-    "# Read when xrootd starts: restart the cache after a change.",
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,10 +23,10 @@ from prefetch.plan.items import PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.scores import NEVER_S, Files, KnownWork, Scores, with_known
 
-KEPT_BOUNDARIES = 256
-"""Boundaries whose scores stay in memory, because a replay repeats the same weeks for several capacities."""
-
+KEPT_BOUNDARIES = 256  # scores in memory, because a replay repeats the same weeks per capacity
 _COLUMNS = ["did", "horizon_s", "probability", "size_bytes", "last_read_s"]
+_WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
+MODEL_COLUMNS = ["model_version", "model_digest"]  # of predictions, and of plans: what made them
 
 
 def planner(
@@ -42,12 +42,10 @@ def planner(
     work_at: Callable[[int], KnownWork] | None = None,
     version: str,
 ) -> ValuePlanner:
-    """A planner over the files `dids` (a file's dense id is its index there).
+    """A planner over `dids` (a file's dense id is its index there), by predictions at each boundary.
 
-    At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
-    files that are not among `dids` are left out. `files`: other facts about them, by default those of
-    the files table. `version`: of the models that made the predictions. Raises StaleInputError at a boundary
-    without predictions.
+    `predicted_every_s`: None: as the boundaries; `files`: facts, by default of the files table; `version`: of
+    the models. Raises StaleInputError at a boundary without predictions.
     """
     every_s = predicted_every_s or cycle_s
 
@@ -109,14 +107,10 @@ def _scores(rows: pa.Table, dids: pa.Array, as_of_s: int) -> Scores:
     return Scores(as_of_s, items, size, tuple(horizons.tolist()), probability, last_read_s)
 
 
-_WEIGHT_COLUMNS = ["as_of", "scored_by", "capacity_bytes", "model_weight"]
-
-
 def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: str) -> Callable[[int], float]:
-    """The weight of the models `version` in plans, 0 to 1, as a function of the cache's capacity in bytes.
+    """The weight of models `version` in plans, 0 to 1, by the cache's capacity in bytes.
 
-    With `model_weight = "auto"` that of the nearest capacity in the newest evaluation of these models;
-    UNPROVEN without an evaluation.
+    `"auto"`: of the nearest capacity in their newest evaluation; UNPROVEN without one.
     """
     if plan.model_weight != "auto":
         weight = plan.model_weight
@@ -127,10 +121,6 @@ def model_weight(tables: Tables, plan: PlanSettings, *, region: str, version: st
     return lambda capacity_bytes: weights[
         min(weights, key=lambda known: abs(math.log(known / capacity_bytes)))
     ]
-
-
-MODEL_COLUMNS = ["model_version", "model_digest"]
-"""Of predictions, and of plans: what made them."""
 
 
 def model_of(rows: pa.Table) -> ModelVersion:

@@ -21,8 +21,9 @@ from prefetch.actions import Action, ItemState
 from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
-_PARTS = ("", "-wal", "-shm")
-"""Of an SQLite database."""
+_PARTS = ("", "-wal", "-shm")  # of an SQLite database
+_WRITE_ATTEMPTS = 5
+_ROWS_AT_ONCE = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +103,7 @@ def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:
 
 
 def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s: float) -> int:
-    """Delete a cache's plans that were settled `keep_s` ago; return the number of items deleted.
-
-    The receipts of a plan are written first: if the table is unavailable, nothing is deleted. Ages are
-    counted from the newest plan at the latest, so that a clock that is a year ahead does not delete the
-    current pins.
-    """
+    """Delete a cache's plans settled `keep_s` ago, after their receipts; the number of items deleted."""
     n_items = 0
     newest_s = journal.reports.newest_s(cache, now_s=now_s)
     if newest_s is None:
@@ -122,15 +118,8 @@ def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s:
     return n_items
 
 
-_WRITE_ATTEMPTS = 5
-_ROWS_AT_ONCE = 5000
-
-
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
-    """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
-
-    Raises ConflictError if other pushers of the plan commit first, time after time.
-    """
+    """Replace a plan's receipts by the journal's, if it is not pruned. Raises ConflictError."""
     key = MomentKey.at(as_of_s, cache)
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         rows = _in_journal(journal, cache, as_of_s)
@@ -147,7 +136,6 @@ def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -
 
 
 def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
-    """Whether the receipts table agrees with the journal about one plan."""
     key = MomentKey.at(as_of_s, cache)
     head, columns = tables.head(RECEIPTS), ["item_id", "state", "updated_at"]
     if key not in head.partitions:

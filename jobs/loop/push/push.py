@@ -42,10 +42,7 @@ from prefetch.target import CacheTarget
 
 @dataclasses.dataclass(frozen=True)
 class Cancelled:
-    """Numbers of items cancelled, of items under way, and of pins given up.
-
-    An item under way ends by itself, and is not tried again if it fails.
-    """
+    """Items cancelled, items under way (they end, and are not tried again), and pins given up."""
 
     cache: str
     as_of: str | None
@@ -58,8 +55,7 @@ class Cancelled:
 class PushRun:
     """A push's tables, journal, target, limits and clock; `keep_s`: how long its journal keeps plans.
 
-    `region`: the one whose champion's plans may act. `evict_share`: if it evicts what was left to the cache's
-    steward, the largest share of the cache's bytes that this may be; None: any.
+    `region`: whose champion's plans may act; `evict_share`: most that it may evict for a steward; None: any.
     """
 
     tables: Tables
@@ -95,8 +91,7 @@ def run(
 ) -> PushSummary:
     """Carry out one cache's plan; `force`: however much it evicts; the others: see `push_plan`.
 
-    Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
-    there is no plan, LimitError, and NotDueError.
+    A steward evicts itself, unless `evict_now`. Raises StaleInputError, LimitError, NotDueError.
     """
     tables, name = Tables.of(settings), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
@@ -116,10 +111,7 @@ def resume(
     evict_now: bool = False,
     failed: bool = False,
 ) -> PushSummary:
-    """Continue every plan that the journal has for a cache; `evict_now`: see `run`; `failed`: try that again.
-
-    Raises LimitError if that evicts more than its share of the cache at once, unless `force`.
-    """
+    """Continue every plan that the journal has; `failed`: what failed, too. Raises LimitError."""
     with _work(settings, cache, evict_now=evict_now, force=force) as work:
         if failed:
             work.journal.plans.retry(work.cache, now_s=work.now_s())
@@ -198,9 +190,8 @@ def push_plan(
 ) -> PushSummary:
     """Push a `plan` of the cache and write its receipts; a second run repeats nothing.
 
-    What models chose is withheld unless they were promoted, or `unproven`. Unfinished items of older plans
-    are replaced; see `Plans.record_plan`. `overtaken_by`: the later decision time that alone is to act, asked
-    for when nobody else pushes any more; NotDueError is raised then, and the plan counts as replaced.
+    What no promoted model chose needs `unproven`. Older plans' unfinished items are replaced. `overtaken_by`:
+    the later time that alone is to act, asked when nobody else pushes: then raises NotDueError.
     """
     began_s = work.now_s()
     admission = admit(work, plan, unproven=unproven)
@@ -224,9 +215,8 @@ def push_plan(
 def admit(work: PushRun, plan: PlannedItems, *, unproven: bool) -> Admitted:
     """What may enter the journal of a cache's `plan`.
 
-    All of it if no model chose any of it, if the table promotions names the model that did, with its digest,
-    if the journal has the plan already, or if an operator insists (`unproven`). Else what needs no model; and
-    nothing while another plan of that time stands, which it would replace.
+    All if no model chose, or a promoted one by its digest, the journal has it, or `unproven`. Else what needs
+    no model, or nothing while another plan of that time stands.
     """
     why = unproven_plan(work.tables, plan, work.region)
     if why is None:
@@ -252,9 +242,8 @@ def push_rest(
 ) -> PushSummary:
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
-    Receipts are written of plans that changed since `since_s` (None: since now), and in any case of the
-    plans at the times `receipts_of`. `check`: see `prefetch.push.push.push`. Raises LimitError if what was
-    left to the steward is more than a push may evict at once.
+    Receipts: of plans changed since `since_s` (None: now), and at the times `receipts_of`. `check`: of
+    `prefetch.push.push.push`. Raises LimitError if too much was left to the steward.
     """
     began_s = work.now_s() if since_s is None else since_s
     if (share := work.evict_share) is not None:
@@ -288,11 +277,9 @@ def push_rest(
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a push would do: items per action, the bytes it would fetch, and the files that were asked for.
+    """What a push would do, and `files` asked for; `already_done`: by earlier pushes, not among them.
 
-    `already_done`: items of the plan that earlier pushes carried out, which are not among them.
-    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
-    `evicted_by`: the cache's steward, which evicts what is listed when it needs the room; None: the push.
+    `unproven`: why it leaves out what models chose; `evicted_by`: the cache's steward, else None.
     """
 
     cache: str
@@ -307,11 +294,9 @@ class DryRun:
 
 @dataclasses.dataclass(frozen=True)
 class PushStatus:
-    """The progress of a cache's pushes; `as_of` None: of every plan in the journal.
+    """The progress of a cache's pushes; `as_of` None: of every plan in the journal; `items`: per state.
 
-    `items`: per state; `oldest`: the oldest plan that is not pruned; `faults`: items whose last attempt
-    failed, by whose fault it was; `pusher`: the process that pushes now, and until when its lease lasts;
-    `sources`: recent attempts per origin.
+    `oldest`: not pruned; `faults`: by whose fault; `pusher`: with its lease; `sources`: attempts per origin.
     """
 
     cache: str

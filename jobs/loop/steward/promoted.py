@@ -1,8 +1,4 @@
-"""The order of eviction that a cache's steward may follow: the one promoted, unless it is too old.
-
-A steward keeps a copy of the order that it follows. It begins by the table promotions and that copy, while
-MLflow is asked only afterwards.
-"""
+"""The order of eviction that a steward may follow: the promoted one, not too old, at first a kept copy."""
 
 from __future__ import annotations
 
@@ -35,23 +31,17 @@ if TYPE_CHECKING:
     from models.serving.bundle_files import ServedOrder
 
 
-LOOK_UP_EVERY_S: Final = 600.0
-"""A promotion takes effect within this time, and the time that it takes to load an order."""
-BEGINS_WITHIN_S: Final = 10.0
-"""A steward waits so long for an answer at its start; what comes later is taken when it comes."""
-LEARNED_WITHIN_S: Final = 60.0
-"""One that may follow no other order than a learned one waits so long."""
-MAY_BE_LEARNED: Final = ("auto", "learned")
-"""Policies that can follow a learned order."""
-
+LOOK_UP_EVERY_S: Final = 600.0  # a promotion takes effect within this, and the loading of an order
+BEGINS_WITHIN_S: Final = 10.0  # the wait for an answer at the start; a later one is taken when it comes
+LEARNED_WITHIN_S: Final = 60.0  # one that may follow no other order than a learned one waits so long
+MAY_BE_LEARNED: Final = ("auto", "learned")  # policies that can follow a learned order
 _log = logging.getLogger(__name__)
 
 
 class Promoted:
     """The region's promoted order for `cache`, looked up now and then by a process that nobody waits for.
 
-    `serves`: the order that may evict now, one object as long as it serves; `since_s`: s since 1970;
-    `fault`: why it is not the promoted one. What cannot be read leaves the order before in place.
+    `serves`: may evict now; `since_s`: s since 1970; `fault`: why it is not the promoted one.
     """
 
     def __init__(
@@ -73,10 +63,7 @@ class Promoted:
             self._look_up = self._begin(is_first=True)
 
     def first(self) -> ServedOrder | None:
-        """The order to begin with, once the first look-up has ended or is late.
-
-        With the policy `learned`, raises CachecastError if none serves because that has failed or is late.
-        """
+        """The order to begin with. Raises CachecastError for `learned` if none serves, or is late."""
         is_learned = self._settings.steward.policy == "learned"
         if self._look_up is not None:
             self._look_up.wait(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
@@ -114,7 +101,11 @@ class Promoted:
         """Let the order that was read last serve, unless it is too old."""
         now_s, order, faults = self._now_s(), self._read, list[str]()
         if order is not None and now_s - order.until_s > self._settings.training.max_age:
-            faults.append(self._too_old(order))
+            faults.append(
+                f"the order of {order.version} is of {as_of_label(order.until_s)}, older than "
+                f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not "
+                "serve; train, evaluate and promote"
+            )
             order = None
         if self._error is not None:
             rest = "no learned order serves" if order is None else f"the order of {order.version} serves on"
@@ -126,18 +117,9 @@ class Promoted:
             _log.warning("%s", fault)
         self.fault = fault
 
-    def _too_old(self, order: ServedOrder) -> str:
-        return (
-            f"the order of {order.version} is of {as_of_label(order.until_s)}, older than "
-            f"{duration_label(self._settings.training.max_age)} ([training] max_age), so it does not serve; "
-            "train, evaluate and promote"
-        )
-
 
 _STEP_S: Final = 0.1
-_LOADS_WITHIN_S: Final = 120.0
-"""A process that has not loaded what it needs by then hangs."""
-
+_LOADS_WITHIN_S: Final = 120.0  # a process that has not loaded what it needs by then hangs
 _OTHER_CODE: Final = (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError)
 """What an answer raises that was made by another cachecast than asked: it was replaced meanwhile."""
 
@@ -162,10 +144,9 @@ class Question(NamedTuple):
 
 
 class LookUp:
-    """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
+    """Loads the promoted order in a process (MLflow takes 200 MB); the first compiles the steward's kernels.
 
-    The first one also compiles the kernels of the steward. A server that never ends its answer holds up
-    nothing. `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
+    `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
     """
 
     def __init__(self, question: Question) -> None:

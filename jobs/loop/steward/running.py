@@ -43,28 +43,26 @@ from replay.steward import EvictionOrder, Steward, new_order
 if TYPE_CHECKING:
     from models.serving.bundle_files import ServedOrder
 
-AGAIN_S: Final = 900.0
-"""What is read stays so long, unless a queue reports anew: entries become stale."""
-LEAST_SURE: Final = 0.001
-"""Known work that is less certain counts as this certain."""
+AGAIN_S: Final = 900.0  # what is read stays so long, unless a queue reports anew: entries become stale
+LEAST_SURE: Final = 0.001  # known work that is less certain counts as this certain
 _EXPECTED: Final = ("wait_s", "late_s", "certainty")
-PATIENCE_S: Final = 10.0
-"""Tables are waited for so long, if they answered the last time."""
-
-READS_WITHIN_S: Final = 60.0
-"""A steward begins without a catalogue that takes longer to read."""
-CATALOGUE_AGAIN_S: Final = 300.0
-"""A catalogue that could not be read is tried again after so long."""
-
+PATIENCE_S: Final = 10.0  # tables are waited for so long, if they answered the last time
+READS_WITHIN_S: Final = 60.0  # a steward begins without a catalogue that takes longer to read
+CATALOGUE_AGAIN_S: Final = 300.0  # a catalogue that could not be read is tried again after so long
 _log = logging.getLogger(__name__)
+PINS_STAND_S: Final = 86_400.0
+_MOST_PINS_BYTES: Final = 256 * 2**20
+_PINS: Final = pydantic.TypeAdapter(dict[str, int])
+HISTORY_BYTES: Final = 500 * 10**6  # captures that are read at the start, the newest ones
+KNOWN_PER_HELD: Final = 3  # known files per held one, as those that were read before stay known
+MANY_FILES: Final = 50_000  # with more, processes of their own read the inventory, a second later
 
 
 class QueueReader:
-    """Reads when queued work is expected to read each file, by its path in the cache, s since 1970.
+    """When queued work will read each file, by its path in the cache, s since 1970.
 
-    A job without an expected start may begin at once: it is due when a queue named its files first. So the
-    longer it waits, the less it is believed. What is half as sure counts as twice as far away. Tables that
-    cannot be read say nothing.
+    Without a start a job is due since it was named: the longer it waits, the less it is believed; half as
+    sure is twice as far. Tables that cannot be read say nothing.
     """
 
     def __init__(self, tables: Tables, cache: CacheSettings) -> None:
@@ -128,10 +126,7 @@ def _distance_s(wait_s: float, certainty: float) -> float:
 
 
 class Catalogue:
-    """The datasets of the catalogue in `tables`; `fault`: why they are not those of now, None: they are.
-
-    A steward begins and works without tables, if they are unavailable or hang, and takes the catalogue later.
-    """
+    """The datasets of the catalogue in `tables`, without which a steward starts; `fault`: why they age."""
 
     def __init__(self, tables: Tables) -> None:
         self.fault: str | None = None
@@ -173,10 +168,7 @@ class Catalogue:
 
 
 class KeptPins:
-    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer.
-
-    After a start those of the last `PINS_STAND_S` count: later ones may be missing among older ones.
-    """
+    """Pins that the journal gave last, in `file`; after a start those of the last `PINS_STAND_S` count."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -201,10 +193,11 @@ class KeptPins:
                 _log.warning("the pins are not kept for a start without the journal: %s", error)
 
     def standing(self, now_s: float) -> list[str] | None:
-        """The names of those that stand at `now_s`; None: no pins were kept."""
         if self._pins is None:
             try:
-                self._pins = self._left(now_s)
+                if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
+                    raise OSError(errno.ESTALE, "they are not of the last day")
+                self._pins = _PINS.validate_json(files.read_own(self._file, _MOST_PINS_BYTES), strict=True)
             except FileNotFoundError:
                 return None
             except (OSError, ValueError) as error:
@@ -212,27 +205,6 @@ class KeptPins:
                 _log.warning("the pins kept in %s do not count: %s", self._file.name, why)
                 return None
         return [name for name, until_s in self._pins.items() if until_s > now_s]
-
-    def _left(self, now_s: float) -> dict[str, int]:
-        if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
-            raise OSError(errno.ESTALE, "they are not of the last day")
-        return _PINS.validate_json(files.read_own(self._file, _MOST_PINS_BYTES), strict=True)
-
-
-PINS_STAND_S: Final = 86_400.0
-_MOST_PINS_BYTES: Final = 256 * 2**20
-_PINS: Final = pydantic.TypeAdapter(dict[str, int])
-
-HISTORY_BYTES: Final = 500 * 10**6
-"""Captures that are read at the start, the newest ones."""
-
-
-KNOWN_PER_HELD: Final = 3
-"""About so many files are known for each that is held, as those that were read before stay known."""
-
-
-MANY_FILES: Final = 50_000
-"""Of more files processes of their own read the inventory; to start them takes a second."""
 
 
 @contextmanager
@@ -248,11 +220,7 @@ def running_steward(
     now_s: Callable[[], float] = time.time,
     paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, which knows what the cache holds, and the names of its files.
-
-    `listing`: what it held just now, `datasets`: those of the catalogue; None: that is looked up. `paced`:
-    gives the order that is followed a clock of its own.
-    """
+    """The steward of `cache`, with what it holds, given or looked up; `paced`: gives an order a clock."""
     low, high = cache.watermarks
     cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
     if listing is None:
@@ -278,7 +246,6 @@ def running_steward(
         breaker=push.breaker,
         evict_guard_s=0,  # the steward sees which files are open
     )
-
     queued = QueueReader(Tables.of(settings), cache)
     last_pins = KeptPins(settings.steward.figures(cache.name).with_suffix(".pins"))
 
@@ -319,7 +286,6 @@ def _has_many_files(root: Path) -> bool:
 
 
 def known_datasets(tables: Tables) -> Datasets:
-    """The datasets of the catalogue."""
     if not tables.exists(FILES):
         return Datasets()
     rows = tables.read_arrow(FILES, columns=["name", "dataset"])

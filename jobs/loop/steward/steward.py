@@ -29,10 +29,10 @@ from replay.steward import Saved
 
 STEP_S: Final = 1.0
 REPORT_EVERY_S: Final = 60.0
-GIVES_WITHIN_S: Final = 20.0
-"""At its end a steward waits so long for the tables to take its figures; else the next one gives them."""
-MOST_FILES: Final = 2_000_000
-"""When more files are known, and a quarter of them at most is held, the steward begins anew with those."""
+GIVES_WITHIN_S: Final = 20.0  # at its end the tables have so long to take its figures; else later
+MOST_FILES: Final = 2_000_000  # if it knows more, and holds a quarter at most, it begins anew
+KEEP_EVERY_S: Final = 3600.0
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -46,10 +46,9 @@ def run(
 ) -> StewardFigures | None:
     """Be the steward of `cache` until SIGTERM or SIGINT; its last figures, None if it had not begun yet.
 
-    `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
-    times. `force`: evict what is above the high watermark at the start, however much that is. When another
-    order is promoted, or its clock is set right, it begins anew. Raises ConflictError if the cache has a
-    steward already, and ConfigError, InputError, ServiceError or PushError if it cannot begin.
+    `log` gets lines at start, end, each minute and alarm, `figures` the same times. `force`: evict whatever
+    is too much at the start. Raises ConflictError if there is one; ConfigError, InputError, ServiceError,
+    PushError.
     """
     configured = settings.cache(cache)
     if not configured.steward:
@@ -191,14 +190,8 @@ def _is_outdated(book: Book, keeper: Keeper) -> bool:
 
 
 def _give_back() -> None:
-    """Give the memory that the start needed back to the system, where the C library can."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
-
-
-KEEP_EVERY_S: Final = 3600.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
@@ -212,10 +205,7 @@ class _Day:
 
 
 class Days:
-    """Sums up the figures of one run, for the tables each hour and at the end of a day and a run.
-
-    `model_version`: of the learned order, None without one.
-    """
+    """Sums of one run for the tables, each hour and at ends; `model_version`: of the learned order."""
 
     def __init__(self, waiting: WaitingDays, began: StewardFigures, model_version: str | None) -> None:
         self.waiting, self._began, self._last = waiting, began, began
@@ -224,7 +214,6 @@ class Days:
         self._kept_s = began.at_s
 
     def note(self, figures: StewardFigures, saved: Mapping[int, Saved], *, is_last: bool = False) -> None:
-        """Take the figures of now, and what was saved by day."""
         number = int(figures.at_s // DAY_S)
         ended = number != int(self._last.at_s // DAY_S)
         day = self._days.setdefault(int(self._last.at_s // DAY_S), _Day())

@@ -24,15 +24,12 @@ from prefetch.steward.figures import StewardFigures
 from prefetch.xcache.rolling import held_bytes
 
 WEEK_S: Final = 7 * DAY_S
-LEARNED_S: Final = 2 * DAY_S
-"""At the least, an evaluation learns from so much before the days that it counts."""
+LEARNED_S: Final = 2 * DAY_S  # at the least, an evaluation learns from so much before the days that it counts
 CRITICAL: Final = frozenset({"above-high-watermark", "pins-over-limit", "steward-impostor"})
 """Urgent, as a disk or records are at risk; the same in the rules for Prometheus."""
 _N_NAMED = 3
-FULL_SHARE = 0.8
-"""Captures that fill a larger share of their quota raise an alarm: datagrams will soon be dropped."""
-SILENT_S = 300.0
-"""A steward that has reported nothing for longer is silent; it reports every minute."""
+FULL_SHARE = 0.8  # captures that fill more of their quota raise an alarm: datagrams will be dropped
+SILENT_S = 300.0  # a steward that has reported nothing for longer is silent; it reports every minute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +43,6 @@ class Alarm:
 
     @property
     def severity(self) -> str:
-        """`critical` or `warning`."""
         return "critical" if self.name in CRITICAL else "warning"
 
     @property
@@ -70,14 +66,12 @@ def filled(remedy: str, about: str, as_of: str = "TIME") -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CacheStatus:
-    """One cache, by its last inventory, plan and push.
+    """One cache, by its last inventory, plan and push; unknown values are None.
 
-    `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
-    of the current pins; `push`: items of the last push by state; `plan_ends`, `push_ends`: when the time of
-    their items is over; `predictions_at`: the newest that a plan may use; `unproven`: items pushed although
-    no promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which
-    was not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
-    values are None.
+    `inventory_at`: the time of what it held; `fill_share`, `watermarks`: of the capacity; `push`: items by
+    state; `plan_ends`, `push_ends`: of their items; `predictions_at`: the newest usable; `unproven`: items
+    pushed without a promotion that still matter; `withheld`: why the plan may not act; `steward`: its last
+    report.
     """
 
     cache: str
@@ -104,11 +98,7 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The region at `at`; `champion`: None if none was promoted.
-
-    `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
-    serve` allows; `drifted`: columns of the newest predictions, the worst first.
-    """
+    """The region at `at`; `drifted`: columns, worst first; `candidate_serves`: for lack of a champion."""
 
     at: str
     region: str
@@ -142,7 +132,6 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
 
 
 def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
-    """An alarm per queue that is not believed, or grows."""
     for report in queues:
         if report.fault is not None:
             yield alarm("queue-doubted", report.queue, report.fault)
@@ -234,7 +223,6 @@ def pulls(settings: Settings, of: str | None = None) -> str:
 
 
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
-    """The alarms of one cache."""
     due = _due(settings, now_s)
     if (cache.plan_at or "") < due.as_of <= (cache.predictions_at or ""):
         yield alarm("plan-late", cache.cache, due.late("plan", cache.plan_at))
@@ -324,7 +312,6 @@ class _Due(NamedTuple):
     by: str
 
     def late(self, subject: str, newest: str | None) -> str:
-        """That the newest `subject` is older, in words."""
         state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
         return f"{state}; that of {self.as_of} was due by {self.by}"
 

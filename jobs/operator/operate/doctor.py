@@ -47,8 +47,7 @@ from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 TIMEOUT_S = 3.0
-MAX_BYTES = 2**20
-"""Longest answer that is read."""
+MAX_BYTES = 2**20  # longest answer that is read
 _OUT_OF_DATE = (
     ": its database schema is not that of its version; back the database up, then run beside the server: "
     "mlflow db upgrade DATABASE_URI"
@@ -59,8 +58,6 @@ _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
-
     part: str
     configured: str
     state: str
@@ -187,7 +184,6 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
 
 
 def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
-    """Whether the host and port of `url` accept a connection."""
     try:
         host, port = url.hostname or "localhost", url.port or default_port
     except ValueError:
@@ -200,7 +196,6 @@ def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_p
 
 
 def answers(part: str, configured: str, url: str) -> Check:
-    """Whether `url` answers with success."""
     reply = fetched(url)
     if isinstance(reply, str):
         return Check(part, configured, "bad", reply)
@@ -208,7 +203,6 @@ def answers(part: str, configured: str, url: str) -> Check:
 
 
 def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
-    """The JSON object at `url`, or why there is none."""
     reply = fetched(url, tls=tls)
     if isinstance(reply, str):
         return reply
@@ -220,7 +214,6 @@ def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | s
 
 
 def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
-    """What `url` answers, or why it does not."""
     if not url.startswith(("http://", "https://")):
         return "not an http(s) URL"
     try:
@@ -290,7 +283,11 @@ def placement(serve: ServeSettings) -> Check:
     host = _ANY_ADDRESS.get(serve.host, serve.host)
     scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
     at = f"{scheme}://{name}:{serve.port}"
-    reply = health(f"{at}/health", tls=_tls(host))
+    context = ssl.create_default_context()
+    if is_loopback(host):
+        # The certificate names this machine as others know it.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reply = health(f"{at}/health", tls=context)
     if isinstance(reply, dict) and "servers_alive" in reply:
         if reply.get("status") == "ok":
             return Check(
@@ -301,14 +298,6 @@ def placement(serve: ServeSettings) -> Check:
     if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
     return Check("placement", at, "off", f"{why}; no [serve] token is set either")
-
-
-def _tls(host: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if is_loopback(host):
-        # The certificate names this machine as others know it.
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def collectors(caches: Iterable[CacheSettings]) -> Iterator[Check]:
@@ -342,15 +331,6 @@ def airflow(url: str, *, n_caches: int = 0, env: Mapping[str, str] = os.environ)
         return Check("airflow", url, "bad", reply)
     if sick := sick_parts(reply, _AIRFLOW_PARTS):
         return Check("airflow", url, "bad", f"answers; not healthy: {', '.join(sick)}")
-    most = _parallelism(env)
-    if most is not None and 0 < most < n_caches:
-        few = f"healthy; [core] parallelism = {most} is less than the {n_caches} caches, of which those that "
-        return Check("airflow", url, "bad", f"{few}hang may then hold up others: raise it")
-    return Check("airflow", url, "ok", "healthy")
-
-
-def _parallelism(env: Mapping[str, str]) -> int | None:
-    """How many tasks Airflow runs at once by its settings here; None: they are elsewhere, or say nothing."""
     settings = configparser.ConfigParser(interpolation=None, strict=False)
     file = (
         env.get("AIRFLOW_CONFIG") or Path(env.get("AIRFLOW_HOME") or "~/airflow").expanduser() / "airflow.cfg"
@@ -358,7 +338,11 @@ def _parallelism(env: Mapping[str, str]) -> int | None:
     with contextlib.suppress(OSError, ValueError, configparser.Error):
         settings.read(file)
     text = env.get("AIRFLOW__CORE__PARALLELISM") or settings.get("core", "parallelism", fallback=None) or ""
-    return int(text) if text.isdecimal() else None
+    most = int(text) if text.isdecimal() else None
+    if most is not None and 0 < most < n_caches:
+        few = f"healthy; [core] parallelism = {most} is less than the {n_caches} caches, of which those that "
+        return Check("airflow", url, "bad", f"{few}hang may then hold up others: raise it")
+    return Check("airflow", url, "ok", "healthy")
 
 
 def sick_parts(reply: Mapping[str, Any] | str, parts: Iterable[str]) -> list[str]:

@@ -1,8 +1,4 @@
-"""Metrics for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
-
-A file per command and cache has the time, duration and success of the last run; `status` and `collect` write
-their own metrics beside it. If a metric cannot be written, that is a warning and no job fails.
-"""
+"""Metrics for node_exporter's textfile collector in `[metrics] folder`; a failure to write is a warning."""
 
 from __future__ import annotations
 
@@ -23,9 +19,7 @@ if TYPE_CHECKING:
     from prefetch.steward.figures import StewardFigures
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-
-Sample = tuple[str, str, Mapping[str, str], float]
-"""Name, help, labels and value of one metric; metrics of one name have the same label names."""
+Sample = tuple[str, str, Mapping[str, str], float]  # name, help, labels, value; one name, same labels
 
 
 @contextmanager
@@ -90,7 +84,6 @@ def _leave(folder: str, samples: Sequence[Sample], name: str, warn: Callable[[st
 
 
 def of_status(status: Status) -> list[Sample]:
-    """The status as metrics for Prometheus."""
     region = {"region": status.region}
     samples: list[Sample] = [
         ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
@@ -132,7 +125,6 @@ def _moment(metric: str, labels: Mapping[str, str], at: str | None) -> list[Samp
 
 
 def of_steward(figures: StewardFigures) -> Iterator[Sample]:
-    """The figures of a steward as metrics for Prometheus."""
     label = {"cache": figures.cache}
     values = (
         ("seen_seconds", "when it reported this, since 1970", figures.at_s),

@@ -110,7 +110,6 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
         "when what was pulled is older than [collect] keep, or with a larger quota",
     ),
 }
-
 WITHHELD: Final = (
     "evaluate and promote: `cachecast promote --why` says what is missing; `cachecast push run --cache "
     "NAME --as-of TIME --unproven` carries it out nevertheless"

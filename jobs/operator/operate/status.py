@@ -28,7 +28,6 @@ from prefetch.steward.figures import read
 
 
 def run(settings: Settings, *, now_s: int) -> Status:
-    """The status at `now_s`, from the tables and the journal."""
     tables = Tables.of(settings)
     region = of_region(tables, settings, now_s=now_s)
     with contextlib.closing(Journal(settings.push.journal)) as journal:
@@ -44,7 +43,6 @@ def run(settings: Settings, *, now_s: int) -> Status:
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
-    """The status without the caches."""
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
@@ -68,7 +66,6 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
 
 
 def champion_line(status: Status) -> str:
-    """What serves in the region, in words."""
     if status.champion:
         return f"{status.champion} (decided {status.decided_at})"
     if status.candidate_serves:
@@ -77,7 +74,6 @@ def champion_line(status: Status) -> str:
 
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
-    """The status of one cache."""
     status = _cache(tables, journal, settings.caches[name], settings.region.name, now_s)
     try:
         return dataclasses.replace(status, steward=read(settings.steward.figures(status.cache)))
@@ -132,7 +128,6 @@ def _at(newest: Snapshot) -> str | None:
 
 
 def _latest(newest: Snapshot, column: str) -> str | None:
-    """The latest time in a column; None: it has none."""
     last = pc.max(newest.rows([column])[column]).as_py()
     return None if last is None else as_of_label(int(last.timestamp()))
 
@@ -143,5 +138,4 @@ def _count(newest: Snapshot, column: str) -> dict[str, int]:
 
 
 def _first(newest: Snapshot, column: str) -> str | None:
-    """The value of a column in the first row; None: there is no row."""
     return next(iter(newest.rows([column]).slice(0, 1)[column].to_pylist()), None)

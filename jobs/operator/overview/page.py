@@ -28,25 +28,18 @@ from prefetch.actions import ACTIONS, Action
 from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
 from prefetch.plan.explain import Explanation
 
-ITEMS_SHOWN: Final = 50
-"""Items of one action on one page."""
-FIRST_SHOWN: Final = 10
-"""Items of each action where all actions are shown."""
-
+ITEMS_SHOWN: Final = 50  # items of one action on one page
+FIRST_SHOWN: Final = 10  # items of each action where all actions are shown
 _ITEM_COLUMNS = ("action", "rank", "name", "size_bytes", "cost_bytes", "probability", "reason")
 _UNITS: Final = ((172_800, 86_400, "days"), (7_200, 3_600, "h"), (120, 60, "min"), (0, 1, "s"))
 _MOST_AHEAD_S: Final = 60
 _BAR: Final = 400.0
-_STEPS, _HIGH = 240, 40
-"""Sizes of drawings, in units of their own."""
+_STEPS, _HIGH = 240, 40  # sizes of drawings, in units of their own
 
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, by action.
-
-    `n_items`: of the action that was asked for, or of all.
-    """
+    """The items of a plan by action: `sums` of files and bytes, `rows` shown; `n_items`: asked for."""
 
     sums: Sequence[Row]
     rows: Mapping[Action, Sequence[Row]]
@@ -54,7 +47,6 @@ class Listed:
 
     @property
     def n_shown(self) -> int:
-        """Items that are shown."""
         return sum(map(len, self.rows.values()))
 
 
@@ -69,8 +61,6 @@ class Why:
 
 @dataclasses.dataclass(frozen=True)
 class PlanState:
-    """The page of one cache; `why` None: no file was asked for."""
-
     settings: CacheSettings
     asked: PageRequest
     listed: Listed | Unknown
@@ -123,10 +113,7 @@ class Plans:
 
 
 class Renderer:
-    """The pages about the caches and models of `settings`, for a browser or as a file.
-
-    `began_s`: since when a source that never answered is unknown, s since 1970.
-    """
+    """The pages about the caches and models of `settings`; `began_s`: of sources that never answered."""
 
     def __init__(self, settings: Settings, *, began_s: float) -> None:
         self._settings, self._sources = settings, Sources(began_s)
@@ -199,7 +186,6 @@ def with_code(sentence: str) -> Markup:
 
 
 def amount(n_bytes: float | None) -> str:
-    """Bytes with their unit."""
     return _whole(text("bytes", n_bytes))
 
 
@@ -224,7 +210,6 @@ def when(at: float | str | None, now_s: int) -> Markup:
 
 
 def moment(at_s: int) -> Markup:
-    """A time in UTC, to the minute."""
     label = as_of_label(at_s)
     minute = f"{label[:10]} {label[11:16]} UTC"
     return Markup('<time datetime="{}">{}</time>').format(label, minute)

@@ -1,8 +1,4 @@
-"""The operator's pages for the placement service, rendered in a process of their own.
-
-The service that Rucio asks imports no reader of tables, and waits for none: a file system that hangs holds up
-the process here, which is ended and started anew.
-"""
+"""The operator's pages for the placement service, by a process that may hang on tables alone."""
 
 import contextlib
 import importlib
@@ -21,8 +17,7 @@ from features.common.errors import ServiceError
 from jobs.ground.settings.tree import Settings
 from prefetch.placement.pages import LastHeartbeat, PageRequest
 
-PATIENCE_S: Final = 45.0
-"""Time for one page, once the process has loaded what it needs."""
+PATIENCE_S: Final = 45.0  # time for one page, once the process has loaded what it needs
 _LOADS_WITHIN_S: Final = 120.0
 _END_S: Final = 5.0
 
@@ -37,10 +32,7 @@ class PageWorker:
         self._running: tuple[SpawnProcess, Connection] | None = None
 
     def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
-        """The page that answers `request`, for one caller at a time.
-
-        Raises ServiceError if none comes in time.
-        """
+        """The page that answers `request`, for one caller at a time. Raises ServiceError if it is late."""
         try:
             if (running := self._running) is not None:
                 questions = running[1]
@@ -80,7 +72,6 @@ class PageWorker:
 
 
 def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> None:
-    """Answer the `questions` of a service until it ends."""
     # Ctrl-C in a terminal is for the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The processor is the service's; when memory is short, Linux ends this process and not that one.

@@ -32,18 +32,14 @@ from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
 DAYS: Final = 7
-SHOWN_DAYS = 7
-"""Days of a steward that are shown."""
+SHOWN_DAYS = 7  # days of a steward that are shown
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An hour or a day from `from_s` on: bytes that jobs read, those of them from disk, and those fetched.
-
-    `wan_bytes` were fetched, read or not; `unknown_reads` are in no sum.
-    """
+    """An hour or a day from `from_s` on: bytes read, from disk, and fetched; reads of unknown bytes apart."""
 
     from_s: int
     read_bytes: int
@@ -145,7 +141,6 @@ class State:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """All alarms that are known."""
         of_region = [] if isinstance(self.region, Unknown) else [*self.region.alarms]
         statuses = (cache.found for cache in self.caches)
         return of_region + [
@@ -154,7 +149,6 @@ class State:
 
     @property
     def unknown(self) -> dict[str, Unknown]:
-        """What is unknown, and so has no alarms here."""
         parts: dict[str, object] = {f"region {self.region_name}": self.region}
         parts |= {f"cache {cache.settings.name}": cache.found for cache in self.caches}
         return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
@@ -261,11 +255,7 @@ class Sources:
         self._logged: dict[str, str] = {}
 
     def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
-        """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
-
-        An unexpected error is logged with its traceback, once until the source answers again or fails
-        differently: the page names only its type.
-        """
+        """The result of `read`, or Unknown with the reason; an unexpected error is logged once."""
         try:
             result = read()
         except CachecastError as error:

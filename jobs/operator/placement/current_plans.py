@@ -17,11 +17,7 @@ _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLIN
 
 
 def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The items of a cache's newest plan of the last day and of the prefills since; one row per file.
-
-    Of a file in several of them, the latest item counts. Expired items are left out, and so are items that
-    failed or were cancelled.
-    """
+    """A cache's newest plan of the last day and prefills since: per file the latest item, if it counts."""
     plans = tables.head(PLANS)
     keys = partitions_of_last_day(plans, cache, as_of_s)
     inventories = tables.head(CONTENTS).partitions
@@ -68,6 +64,5 @@ def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list
 
 
 def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
-    """The rows of partitions, without the partition columns."""
     partitions = {key: snapshot.partitions[key] for key in keys}
     return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)

@@ -16,14 +16,14 @@ WINDOW_S = HOUR_S
 _REPORTS = "xcache_gstream"
 _COLUMNS = ("cache", "accessed_at", "closed_at", "known_at", "read_bytes", "source")
 _MOMENT = pa.timestamp("us", tz="UTC")
+_SUMS = ("bytes_sum", "open_s_sum")
 
 
 def cache_loads(tables: Tables, caches: Sequence[CacheSettings], as_of_s: int) -> dict[str, float]:
-    """The load of each cache by name, 1 for the mean of its site; caches whose load is unknown are left out.
+    """The load of each cache by name, 1 for the mean of its site; without those of unknown load.
 
-    It is the mean of two shares: of bytes/s and of open files, over the hour before `as_of_s`, each divided
-    by the mean of the site's caches for which it is known. A cache that reported no read may be idle or
-    unheard: its load is unknown.
+    The mean of two shares, of bytes/s and open files in the hour before, each by the mean of the site's
+    caches. A cache without reads may be idle or unheard.
     """
     rates = _rates(tables, as_of_s)
     sites: dict[str, list[str]] = {}
@@ -71,6 +71,3 @@ def _rates(tables: Tables, as_of_s: int) -> dict[str, tuple[float, float]]:
     return {
         name: (row[0], row[1]) for name, row in zip(sums["cache"].to_pylist(), figures.tolist(), strict=True)
     }
-
-
-_SUMS = ("bytes_sum", "open_s_sum")

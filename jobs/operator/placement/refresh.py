@@ -45,11 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """Counts of a refresh.
-
-    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
-    that another cache owns, because their plans were made with other caches or capacities configured.
-    """
+    """Counts of a refresh; `no_inventory`: caches without one for a day; `misplaced`: items of others."""
 
     as_of: str
     refresh: int
@@ -66,9 +62,8 @@ class PlacementSummary:
 def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> PlacementSummary:
     """Place every dataset that is predicted or held at `as_of_s`, and store it for the placement service.
 
-    Without predictions the inventories and plans decide, and one line says so. Nothing later than `as_of_s`
-    is used. Raises ConfigError, StaleInputError, ServiceError; with `if_current` NotDueError, if what is
-    stored by then is of a later time.
+    Without predictions inventories and plans decide. Nothing later is used. Raises ConfigError,
+    StaleInputError, ServiceError; with `if_current` NotDueError if a later one is stored.
     """
     tables, caches, region = (Tables.of(settings), list(settings.caches.values()), settings.region.name)
     if not 0 < len(caches) <= MAX_CACHES:
@@ -79,7 +74,9 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     inventories = [rows_of(inventory, list(inventory.partitions)) for inventory in newest]
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
-    predictions = _predictions(tables, region, as_of_s, settings.plan.horizon)
+    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
+    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
+    predictions = rows.filter(pc.equal(rows["horizon_s"], settings.plan.horizon)).drop_columns("horizon_s")
     if not predictions.num_rows:
         _check_inventories(newest, as_of_s, settings)
     files = _files(tables, predictions, [*inventories, *plans])
@@ -118,12 +115,6 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
     return n
 
 
-def _predictions(tables: Tables, region: str, as_of_s: int, horizon_s: int) -> pa.Table:
-    columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
-    rows = tables.head(PREDICTIONS).rows(columns, as_of=as_of_label(as_of_s), owner=region)
-    return rows.filter(pc.equal(rows["horizon_s"], horizon_s)).drop_columns("horizon_s")
-
-
 def _check_inventories(newest: Sequence[commits.Snapshot], as_of_s: int, settings: Settings) -> None:
     """Say that there are no predictions. Raises StaleInputError if there is no inventory either."""
     region, horizon = settings.region.name, duration_label(settings.plan.horizon)
@@ -155,7 +146,6 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
 ) -> list[CacheHolding]:
-    """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
     # One look-up for all caches, because its hash table is as large as `dids`.
     all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
@@ -231,10 +221,7 @@ def _snapshot(
 def _with_datasets(
     holding: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
 ) -> CacheHolding:
-    """The holdings of a cache by file, followed by those by dataset.
-
-    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
-    """
+    """A cache's holdings by file, then by dataset; `dataset_of_file`: `n_datasets` for files without one."""
     now, soon = (
         np.bincount(dataset_of_file[holding.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (holding.cached_bytes, holding.predicted_bytes)

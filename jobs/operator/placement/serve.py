@@ -37,23 +37,26 @@ from prefetch.placement.tokens import (
 from replay.study.benefit import Cluster
 
 _BACKLOG = 512
-_OTHER_DESCRIPTORS = 128
-"""File descriptors of the database, the event loop and libraries."""
-_LAST_ANSWERS_S = 10
-"""Time for the last answers when the service is stopped; a slow client must not delay it further."""
+_OTHER_DESCRIPTORS = 128  # file descriptors of the database, the event loop and libraries
+_LAST_ANSWERS_S = 10  # when the service is stopped; a slow client must not delay it further
 _XROOTD_PORT = 1094
 
 
 def run(
     settings: Settings, operator: PageMaker, *, host: str | None, port: int | None, log: Callable[[str], None]
 ) -> None:
-    """Answer on `host`:`port`, by default those of [serve], until SIGTERM or SIGINT.
-
-    Raises ConfigError, ServiceError.
-    """
+    """Answer on `host`:`port` (or [serve]'s) until SIGTERM or SIGINT. Raises ConfigError, ServiceError."""
     listen = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     serve, rate = settings.serve.model_copy(update=listen), settings.benefit.job_read_rate
-    _allow_descriptors(serve.connections)
+    needed = serve.connections + _BACKLOG + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            "serve.connections",
+            f"{serve.connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     built = server(serve, settings.caches.values(), operator, job_read_rate_bytes_s=rate, now_s=time.time)
     with _listening(serve.host, serve.port) as listener:
         address, bound = listener.getsockname()[:2]
@@ -70,10 +73,7 @@ def server(
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
-
-    `operator`: where the operator's pages come from; None: there are none.
-    """
+    """The service's HTTP server with its limits; `operator`: gives its pages, if any. Raises ConfigError."""
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
     options = Options(
@@ -147,19 +147,6 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _allow_descriptors(n_connections: int) -> None:
-    """Raise the limit of open files for the connections, also for those accepted before they are counted."""
-    needed = n_connections + _BACKLOG + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigError(
-            "serve.connections",
-            f"{n_connections} need {needed} open files of {hard} allowed: raise LimitNOFILE or lower it",
-        )
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -209,20 +196,17 @@ def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
 
 
 def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
-    """The token of each site's nodes that are not configured. Raises ConfigError."""
     sites = {cache.at_site for cache in caches}
     return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
 
 
 def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
-    """The sites that nodes may join without being configured. Raises ConfigError."""
     signed = [owner for issuer in issuers(serve, caches) for owner in issuer.owners.values()]
     owners = [*signed, *certificates(serve, caches).values()]
     return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
 
 
 def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
-    """The issuers of signed tokens. Raises ConfigError."""
     return [
         Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
         for url, of in serve.issuers.items()

@@ -23,9 +23,7 @@ from prefetch.outcomes import Use
 from replay.comparison import PLAN
 from replay.study.benefit import Region
 
-PLAN_ROWS = 12
-"""Plan items shown per action; the plans table holds all of them."""
-
+PLAN_ROWS = 12  # plan items shown per action; the plans table holds all of them
 _REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "wasted_bytes", "refetch_bytes", "byte_gap_closed"),
@@ -47,10 +45,7 @@ def run(
     first: Sequence[Section] = (),
     note: str = "",
 ) -> dict[str, object]:
-    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`.
-
-    Returns its path as `report`, and its length as `page_bytes`.
-    """
+    """Write the site's report; its path as `report`, its length as `page_bytes`. Raises as `build`."""
     tables = Tables.of(settings)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
     warning = generated.warning(tables)
@@ -81,9 +76,8 @@ def build(
 ) -> str:
     """The HTML report of the caches' records, and the newest replay, training, plan and push in `tables`.
 
-    `answers` and the sections `first` come before; parts without a table are left out. `watermarks`: drawn
-    into the plot of the fill level; `regions`: of the origins of the caches' records.
-    Raises StaleInputError if there is no part at all.
+    `answers` and `first` come before; parts without a table are left out (all: StaleInputError).
+    `watermarks`: for the fill level; `regions`: of origins.
     """
     replays = _newest_rows(tables, REPLAYS)
     fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))

@@ -1,7 +1,4 @@
-"""Hits and misses as caches recorded them: counted by hour and cache, and by origin, which no hit names.
-
-What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin.
-"""
+"""Hits and misses as caches recorded them, in reads and bytes, per hour and day, by cache and origin."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -36,19 +33,26 @@ FROM accesses a
 ASOF LEFT JOIN fetches here ON a.did = here.did AND a.cache = here.cache AND a.accessed_at >= here.accessed_at
 ASOF LEFT JOIN fetches there ON a.did = there.did AND a.accessed_at >= there.accessed_at
 LEFT JOIN catalogued ON a.did = catalogued.did"""
+DAYS = 91  # of records that are shown, up to the newest
+HOURS = 7 * 24  # of records that are shown hour by hour
+RECENT_DAYS = 14  # of records in the table
+FEWEST_STEPS = 2  # days or hours with records that make a plot
+MOST_CACHES = 6  # caches with plots of their own: those that served most
+_NOTE = (
+    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
+    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
+    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
+    "fetch, else for the nearest in the catalogue."
+)
+_OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
 
 
 def counts_of_day(tables: Tables, day: str) -> pa.Table:
-    """Reads and bytes of one day by hour (since 1970) and cache.
-
-    `unknown_reads`: of which the cache does not say what it fetched; they are in none of the others.
-    `missed_bytes` were fetched, read or not.
-    """
+    """Reads and bytes of one day by hour (since 1970) and cache; `unknown_reads` are in no other."""
     return sums_by(recorded_reads(tables, day), "hour", "cache")
 
 
 def sums_by(counts: pa.Table, *by: str) -> pa.Table:
-    """The counts summed by columns."""
     sums = counts.group_by(list(by)).aggregate([(name, "sum") for name in COUNTED])
     return sums.rename_columns({f"{name}_sum": name for name in COUNTED}).select([*by, *COUNTED])
 
@@ -90,8 +94,7 @@ def recorded_reads(tables: Tables, day: str) -> pa.Table:
 def give_origins(database: duckdb.DuckDBPyConnection, tables: Tables, regions: Sequence[Region]) -> None:
     """Make of the table `accesses` (did, cache, accessed_at, origin …) the table `located`.
 
-    A read at a cache that has no origin gets that of the file's last fetch by the same cache, else by any;
-    else the nearest of `regions` that the catalogue has it in.
+    A read without origin gets that of the file's last fetch, here, else anywhere; else the nearest region.
     """
     database.execute(
         "CREATE TABLE fetches AS SELECT did, cache, accessed_at, origin FROM accesses "
@@ -126,10 +129,7 @@ def _catalogued(tables: Tables, dids: pa.ChunkedArray, regions: Sequence[Region]
 def counts_by_place(
     tables: Tables, days: Sequence[str], regions: Sequence[Region], *, before: Sequence[str]
 ) -> list[Row]:
-    """The counts of `days` by cache, then by the region of the origin, with the number of `files`.
-
-    `of`: `cache xc` or `origin near`; for origins see `give_origins`, which looks at the days `before`, too.
-    """
+    """The counts of `days` by cache, then region of origin, with `files`; `before`: see `give_origins`."""
     with workspace.opened(ACCESSES) as space:
         database = space.database
         for number, day in enumerate([*before, *days]):
@@ -154,27 +154,7 @@ def counts_by_place(
     return counts
 
 
-DAYS = 91
-"""Of records that are shown, up to the newest."""
-HOURS = 7 * 24
-"""Of records that are shown hour by hour."""
-RECENT_DAYS = 14
-"""Of records in the table."""
-FEWEST_STEPS = 2
-"""Days or hours with records that make a plot."""
-MOST_CACHES = 6
-"""Caches with plots of their own: those that served most."""
-_NOTE = (
-    "By the caches' own records (g-stream, else cinfo). A read that took more bytes from the disk than were "
-    "fetched for it is a hit; one of which that is unknown is in no ratio. Missed bytes were fetched, read "
-    f"or not. The table is about the last {RECENT_DAYS} days; a hit counts for the origin of the file's last "
-    "fetch, else for the nearest in the catalogue."
-)
-_OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 13 days before."
-
-
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
-    """The section about the caches' records; None if there are none."""
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]

@@ -1,8 +1,4 @@
-"""Two caches of a federation by their own records: what a steward at one of them saves against the other.
-
-A federation's files are spread by hash, so both caches are asked for alike. Their byte hit ratios differ also
-without a steward: the difference of the days before it began is taken off.
-"""
+"""Two caches of a federation, alike by hash: what a steward at one saves, less their difference before it."""
 
 import dataclasses
 import math
@@ -18,22 +14,18 @@ from jobs.ground.store.tables import Tables
 from jobs.ground.text import bounds, percent
 from jobs.operator.site_report.recorded import counts_of_day, sums_by
 
-SEEN = 0.02
-"""The share of the bytes that `days_needed` is about."""
-_WIDTH, _POWER = 1.96, 0.84
-"""Of the normal distribution: a 95 % interval that leaves out 0 in 80 % of comparisons."""
-FEWEST_DAYS = 7
-"""Before the steward began, and after it: with fewer there are no bounds."""
+SEEN = 0.02  # the share of the bytes that `days_needed` is about
+_WIDTH, _POWER = 1.96, 0.84  # a 95 % interval that leaves out 0 in 80 % of comparisons
+FEWEST_DAYS = 7  # before the steward began, and after it: with fewer there are no bounds
 
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
     """What the steward of `steward` saves against `other`, per byte read.
 
-    `before`, `after`: byte hit ratio of `steward` less that of `other`, means over days. `saved_share`: of
-    the bytes read, after less before, with its 95 % interval (None: too few days). `days_needed`: so many
-    days with the steward show an effect of 2 % four times in five; None: unknown, or the days before are too
-    few. `left_out`: days on which one of them read nothing.
+    `before`, `after`: mean daily gaps of byte hit ratios; `saved_share`: after less before, with its 95 %
+    interval (None: too few days); `days_needed`: to show an effect of 2 % four times in five (None: unknown);
+    `left_out`: days without reads of one.
     """
 
     steward: str
@@ -52,11 +44,7 @@ class Pair:
 def run(
     settings: Settings, *, steward: str, other: str, since_s: int, until_s: int, began_s: int, settled_s: int
 ) -> Pair:
-    """Compare two caches on the days `since_s` … `until_s`.
-
-    `began_s`: when the steward began; `settled_s`: for how long after it days do not count yet. Raises
-    InputError.
-    """
+    """Compare caches on days `since_s` … `until_s`, but `settled_s` after `began_s`. Raises InputError."""
     tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")
@@ -115,7 +103,6 @@ def compared(
 
 
 def sentences(pair: Pair) -> Iterator[str]:
-    """The comparison in words."""
     yield (
         f"byte hit ratio of {pair.steward} less that of {pair.other}: {percent(pair.before, 1)} on "
         f"{pair.days_before} days before its steward, {percent(pair.after, 1)} on {pair.days_after} days "
@@ -136,10 +123,7 @@ def _ratio(row: dict[str, int] | None) -> float | None:
 
 
 def _spread(gaps: FloatArray) -> float:
-    """The variance of a day as it counts in a mean of days that resemble their neighbours.
-
-    Source: Newey and West, 1987.
-    """
+    """The variance of a day in a mean of days that resemble their neighbours (Newey and West, 1987)."""
     away = gaps - gaps.mean()
     lags = int(4 * (gaps.size / 100) ** (2 / 9))
     sums = [float((away[lag:] * away[: gaps.size - lag]).sum()) for lag in range(lags + 1)]

@@ -21,8 +21,7 @@ from jobs.pages.page import Figure, Section, page
 from jobs.studies.efficiency.reads import MIXED, NOWHERE, PLACES, JobSelection, jobs_with_places
 from models.evaluation.metrics import group_sums
 
-FEWEST_TASKS = 10
-"""Groups of fewer tasks have no bounds: their resamples are nearly the same."""
+FEWEST_TASKS = 10  # groups of fewer tasks have no bounds: their resamples are nearly the same
 _BOUNDS = (0.025, 0.975)
 _ORDER = (*PLACES, MIXED, NOWHERE)
 _SUMS = {
@@ -33,15 +32,16 @@ _SUMS = {
     "wasted_s": "sum(wall_s * cores) FILTER (failed)",
     "read_bytes": "sum(read_bytes)",
 }
+_Bounded = tuple[float | None, float | None, float | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
     """Jobs of one `place`, and of one `kind` of work or `region` of origins; None: of all.
 
-    `cpu_efficiency_share`: CPU seconds over the wall seconds of all cores, of the jobs that ended well;
-    `failed_share`: of the jobs. Each has the bounds of its 95 % interval, by resamples of tasks (None: fewer
-    than FEWEST_TASKS). `wasted_core_hours`: of failed jobs. `rtt_ms`: the median round trip to their origins.
+    `cpu_efficiency_share`: of jobs that ended well, CPU over wall seconds of cores; `failed_share`: of jobs;
+    each with its 95 % interval by resampled tasks (None: fewer than FEWEST_TASKS). `wasted_core_hours`: of
+    failed jobs; `rtt_ms`: median.
     """
 
     place: str
@@ -65,10 +65,8 @@ class Group:
 class EfficiencyAnswer:
     """The groups by place alone, by place and kind of work, and by place and region of the origin.
 
-    `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
-    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores; they
-    count as jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs,
-    and are shared among them. `crowded_hours`: hours of a file in which they are too many to be shared.
+    `sources`: jobs by reader; `found_share`: with reads; `untimed_jobs`: in no sum of what they lack;
+    `shared_reads`: among jobs that they fit; `crowded_hours`: with too many to share.
     """
 
     jobs: int
@@ -85,30 +83,29 @@ class EfficiencyAnswer:
 def run(settings: Settings, selection: JobSelection, *, out: Path | None = None) -> EfficiencyAnswer:
     """Report the chosen jobs, as an HTML page too if `out` is given. Raises StaleInputError without any."""
     with jobs_with_places(Tables.of(settings), selection, settings.origin_regions) as database:
-        answer = _answer(database)
+        ((n_jobs, n_nowhere, n_untimed, n_shared, n_crowded),) = database.sql(
+            f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
+            "count(*) FILTER (cpu_s + wall_s + cores IS NULL), "
+            "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), "
+            "(SELECT count(*) FROM crowd) FROM jobs"
+        ).fetchall()
+        answer = EfficiencyAnswer(
+            jobs=n_jobs,
+            sources=dict(
+                database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()
+            ),
+            found_share=1 - n_nowhere / n_jobs,
+            untimed_jobs=n_untimed,
+            shared_reads=n_shared,
+            crowded_hours=n_crowded,
+            by_place=tuple(groups(database)),
+            by_kind=tuple(groups(database, "kind")),
+            by_region=tuple(groups(database, "region")),
+        )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
-
-
-def _answer(database: duckdb.DuckDBPyConnection) -> EfficiencyAnswer:
-    ((n_jobs, n_nowhere, n_untimed, n_shared, n_crowded),) = database.sql(
-        f"SELECT count(*), count(*) FILTER (place = '{NOWHERE}'), "
-        "count(*) FILTER (cpu_s + wall_s + cores IS NULL), "
-        "(SELECT count(DISTINCT read) FROM pair WHERE sharers > 1), (SELECT count(*) FROM crowd) FROM jobs"
-    ).fetchall()
-    return EfficiencyAnswer(
-        jobs=n_jobs,
-        sources=dict(database.sql("SELECT source, count(*) FROM jobs GROUP BY ALL ORDER BY ALL").fetchall()),
-        found_share=1 - n_nowhere / n_jobs,
-        untimed_jobs=n_untimed,
-        shared_reads=n_shared,
-        crowded_hours=n_crowded,
-        by_place=tuple(groups(database)),
-        by_kind=tuple(groups(database, "kind")),
-        by_region=tuple(groups(database, "region")),
-    )
 
 
 def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
@@ -146,10 +143,7 @@ def groups(database: duckdb.DuckDBPyConnection, *by: str) -> Iterator[Group]:
 def _cells(
     database: duckdb.DuckDBPyConnection, *by: str
 ) -> tuple[pa.Table, list[tuple[str, ...]], list[float | None]]:
-    """Sums of jobs by group g and task t; the name and the median round trip of each group.
-
-    A null in a column `by` is `unknown`.
-    """
+    """Sums of jobs by group g and task t; name (null: `unknown`) and median round trip of each group."""
     keys = ", ".join(f"coalesce(CAST({name} AS VARCHAR), 'unknown') AS k{n}" for n, name in enumerate(by))
     sums = ", ".join(f"CAST(coalesce({text}, 0) AS DOUBLE) AS {name}" for name, text in _SUMS.items())
     keyed = ", ".join(f"k{n}" for n in range(len(by)))
@@ -165,9 +159,6 @@ def _cells(
         f"SELECT {keyed}, median(rtt_ms) FROM cell GROUP BY {keyed} ORDER BY {keyed}"
     ).fetchall()
     return cells, [tuple(row[:-1]) for row in rows], [row[-1] for row in rows]
-
-
-_Bounded = tuple[float | None, float | None, float | None]
 
 
 def _ratio(part: float, whole: float, resamples: FloatArray, n_tasks: int) -> _Bounded:
@@ -256,14 +247,12 @@ def _section(title: str, note: str, groups: Sequence[Group]) -> Section:
 
 
 def interval_of(group: Group) -> str:
-    """The bounds of a group's CPU efficiency, in words."""
     if group.cpu_efficiency_lower_share is None:
         return f"only {group.tasks} tasks"
     return bounds(group.cpu_efficiency_lower_share, group.cpu_efficiency_upper_share, 1)
 
 
 def efficiency_plot(groups: Sequence[Group]) -> Plot:
-    """CPU efficiency of each group, with its interval; each of `groups` has an efficiency."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         names = [

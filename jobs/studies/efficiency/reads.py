@@ -21,16 +21,11 @@ from replay.study.use import UNKNOWN, regions_of
 LOCAL, HIT, MISS, REMOTE = PLACES = ("local", "hit", "miss", "remote")
 """From the site's storage, a cache's disk, an origin through a cache, and an origin past all caches."""
 MIXED, NOWHERE = "mixed", "no reads found"
-PURE = 0.8
-"""A job belongs to the place that gave it at least this share of its bytes; else it is mixed."""
-MOST_KINDS = 20
-"""Kinds of work with figures of their own: those that took most core time; the rest are `others`."""
-MOST_PAIRS = 1_000_000
-"""Of a file's reads and jobs in one hour; with more, the reads without a job are nobody's."""
-_LONGEST_DAYS = 7
-"""Reads are looked for this long after the last day of starts."""
-_SLACK = "INTERVAL 60 SECOND"
-"""Clocks of caches, nodes and batch systems differ by less."""
+PURE = 0.8  # a job belongs to the place that gave it at least this share of its bytes; else it is mixed
+MOST_KINDS = 20  # kinds of work with figures: those with most core time; the rest are `others`
+MOST_PAIRS = 1_000_000  # of a file in one hour; with more, reads without a job are nobody's
+_LONGEST_DAYS = 7  # reads are looked for this long after the last day of starts
+_SLACK = "INTERVAL 60 SECOND"  # clocks of caches, nodes and batch systems differ by less
 _OF_JOBS = (
     *("job", "user", "task", "kind", "activity", "site", "node", "started_at", "ended_at", "cores", "cpu_s"),
     *("wall_s", "failed", "read_bytes", "files", "source", "event_id", "known_at"),
@@ -111,10 +106,7 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobSelection:
-    """Jobs that started on the days `since` … `until` (`2026-03-01`), or were reported then without a start.
-
-    `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
-    """
+    """Jobs that started, or were reported without a start, `since` … `until`; of site, activity, source."""
 
     since: str
     until: str
@@ -129,11 +121,9 @@ def jobs_with_places(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database with the table `jobs`, a row per job, `pair`, the reads of jobs, and `crowd`.
 
-    `jobs` has columns of job_records, `place` (one of PLACES, MIXED or NOWHERE), the bytes by place, and
-    `region` and `rtt_ms` of the origin of most of them (of hits: see `give_origins`). What was fetched beyond
-    what was read counts for no job. A read is a job's if it names the job, else if its file, time and site
-    fit; if they fit several jobs they share it. In `crowd`, files and hours of too many, nobody has it.
-    Raises StaleInputError without job records.
+    `jobs`: columns of job_records, `place` (of PLACES, MIXED or NOWHERE), bytes by place, `region`, `rtt_ms`
+    of most. A read is a job's if it names it, else by file, time and site, shared among those that fit; in
+    `crowd`, files and hours of too many, nobody's. Raises StaleInputError.
     """
     last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:

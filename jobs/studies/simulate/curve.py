@@ -20,12 +20,9 @@ from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.trace import Trace
 
-N_POINTS = 20
-"""Capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read."""
+N_POINTS = 20  # capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read
 LEAST_FRACTION = 0.001
-N_IDEAL = 5
-"""Capacities at which clairvoyant and bound are shown too."""
-
+N_IDEAL = 5  # capacities at which clairvoyant and bound are shown too
 Ratios = tuple[float, float]
 _Key = tuple[str, int]
 _IDEAL = ("clairvoyant", BOUND)
@@ -33,11 +30,7 @@ _IDEAL = ("clairvoyant", BOUND)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """LRU at one capacity.
-
-    `doubling_adds_…`: what twice the capacity adds. `replayed`: the capacity is below the largest file's
-    size, so that LRU itself was replayed. The last two fields are given at a few points only.
-    """
+    """LRU at one capacity; `doubling_adds_…`: at few points; `replayed`: smaller than the largest file."""
 
     capacity_bytes: int
     capacity_fraction: float
@@ -54,10 +47,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The smallest capacity at which LRU has a `ratio` of the `kind` hit or byte hit; None: no capacity.
-
-    `reachable`: the ratio of a cache that holds everything.
-    """
+    """The smallest capacity with a `ratio` of the `kind`; None: no one, `reachable` is that of all."""
 
     kind: str
     ratio: float
@@ -90,12 +80,7 @@ def run(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU's curve of `accesses`.
-
-    It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
-    tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
-    InputError, StaleInputError.
-    """
+    """LRU's curve at given, configured and spaced capacities, and ratios. Raises as `Accesses.load`."""
     on_progress(0, 1, "reading")
     if accesses.trace is None and not (capacities or fractions):
         site = accesses.only.get("site")
@@ -223,7 +208,6 @@ def _doubling(points: Sequence[Point]) -> list[str]:
 
 
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
-    """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     rows = [select(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
     page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)

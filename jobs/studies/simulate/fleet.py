@@ -1,7 +1,4 @@
-"""Replay of several caches from a TOML file: side by side, each plain LRU by its own rules, or in levels.
-
-docs/xcache-mode.md explains the keys of the file.
-"""
+"""Replay of several caches from a TOML file (docs/xcache-mode.md): side by side, or in levels."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,18 +24,18 @@ from replay.read.values import codes_of
 from replay.result import Result
 
 MOST_CACHES = 10_000
-TOTAL = "all"
-"""The name of the row for all caches together."""
-SSD, HDD = "ssd", "hdd"
-"""The tiers, by their names in [benefit] read_rates."""
-READERS = ("user", "task")
-"""Columns that say who reads: the first one that a trace has counts."""
-ORIGIN = "origin"
-"""The row of what no level served."""
+TOTAL = "all"  # the name of the row for all caches together
+SSD, HDD = "ssd", "hdd"  # the tiers, by their names in [benefit] read_rates
+READERS = ("user", "task")  # columns that say who reads: the first one that a trace has counts
+ORIGIN = "origin"  # the row of what no level served
 _FLEET_NOTE = "Each file belongs to one cache, by the hash of its name. Every cache is an LRU."
 _LEVELS_NOTE = (
     "What one level misses, the next one is asked for. A hit that is under way waits for bytes that another "
     "read has asked for."
+)
+_OF_CACHES = (
+    *("policy", "capacity_bytes", "requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio"),
+    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes"),
 )
 
 
@@ -58,12 +55,10 @@ class FleetCache(Section):
 
     @property
     def names(self) -> list[str]:
-        """The caches' names; they are numbered if there are several."""
         return [self.name] if self.count == 1 else [f"{self.name}-{i + 1}" for i in range(self.count)]
 
     @property
     def config(self) -> CacheConfig:
-        """The configuration of each of these caches."""
         low, high = self.watermarks
         return CacheConfig(
             self.capacity,
@@ -106,10 +101,7 @@ def run(
     *,
     caches: Path,
 ) -> ReplayAnswer:
-    """Replay `accesses` through the caches of the TOML file `caches`.
-
-    Raises ConfigError, InputError, StaleInputError.
-    """
+    """Replay `accesses` through a TOML file's caches. Raises ConfigError, InputError, StaleInputError."""
     levels = load_levels(caches)
     fleet = load_fleet(caches) if levels is None else None
     loaded, from_s = accesses.load(settings, keep=READERS), accesses.first_day_s
@@ -126,10 +118,7 @@ def replay_fleet(
     count_from_s: int | None,
     read_rates: Mapping[str, int],
 ) -> ReplayAnswer:
-    """A row for all caches together, then one for each cache that had an access.
-
-    `read_rates`: bytes per second at which one job reads hits from `SSD` and from `HDD`.
-    """
+    """A row for all caches, then one per cache with accesses; `read_rates`: bytes/s of hits, SSD and HDD."""
     shares = simulate_federation(loaded.trace, caches, count_from_s=count_from_s)
     results = {TOTAL: shares.total} | shares.caches
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], loaded.notes)
@@ -137,24 +126,10 @@ def replay_fleet(
 
 def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:
     hdd_hit_bytes = result.hit_bytes - result.ssd_hit_bytes
-    return {
-        "cache": cache,
-        "policy": result.policy,
-        "capacity_bytes": result.capacity_bytes,
-        "requests": result.requests,
-        "hits": result.hits,
-        "hit_ratio": result.hit_ratio,
-        "byte_hit_ratio": result.byte_hit_ratio,
-        "object_miss_ratio": result.object_miss_ratio,
-        "byte_miss_ratio": result.byte_miss_ratio,
-        "bytes_requested": result.bytes_requested,
-        "wan_bytes": result.wan_bytes,
-        "bypassed_bytes": result.bypassed_bytes,
-        "ssd_hit_bytes": result.ssd_hit_bytes,
-        "read_wait_s": result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD],
-        "peak_usage_bytes": result.peak_usage_bytes,
-        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        "seconds": result.seconds,
+    wait_s = result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD]
+    row = {"cache": cache} | {name: getattr(result, name) for name in _OF_CACHES} | {"read_wait_s": wait_s}
+    return row | {
+        name: getattr(result, name) for name in ("peak_usage_bytes", "peak_hour_wan_bytes", "seconds")
     }
 
 
@@ -172,7 +147,6 @@ class LevelSettings(Section):
 
     @property
     def level(self) -> Level:
-        """The level as the replay takes it."""
         return Level(
             self.name,
             self.capacity,
@@ -197,10 +171,7 @@ class _Levels(Section):
 
 
 def load_levels(path: Path) -> list[Level] | None:
-    """The levels that the file describes, the one nearest to the jobs first; None: it describes caches.
-
-    Raises ConfigError.
-    """
+    """The levels that the file describes, nearest to jobs first; None: it has caches. Raises ConfigError."""
     values = read_file(path)
     if "levels" not in values:
         return None
@@ -211,7 +182,19 @@ def load_levels(path: Path) -> list[Level] | None:
 def replay_levels(loaded: LoadedTrace, levels: Sequence[Level], *, count_from_s: int | None) -> ReplayAnswer:
     """A row per level, then one for the origins and one for all reads. Raises ConfigError, InputError."""
     rows = simulate_levels(loaded.trace, levels, readers=_readers(loaded), count_from_s=count_from_s)
-    answers = [*map(_level_row, rows), _total(rows)]
+    cached, top = rows[:-1], rows[-2]
+    sizes = [row.level.n_caches * row.level.capacity_bytes for row in cached if row.level is not None]
+    whole = Served(
+        requests=rows[0].requests,
+        hits=sum(row.hits for row in cached),
+        under_way=sum(row.under_way for row in cached),
+        asked_bytes=rows[0].asked_bytes,
+        hit_bytes=sum(row.hit_bytes for row in cached),
+        wait_s=np.concatenate([row.wait_s for row in rows]),
+        in_bytes=top.in_bytes,
+        peak_hour_share=top.peak_hour_share,
+    )
+    answers = [*map(_level_row, rows), _level_row(whole) | {"cache": TOTAL, "capacity_bytes": sum(sizes)}]
     return ReplayAnswer(answers, loaded.notes, _verdict(answers))
 
 
@@ -234,23 +217,6 @@ def _level_row(served: Served) -> dict[str, Any]:
     }
 
 
-def _total(rows: Sequence[Served]) -> dict[str, Any]:
-    """All reads; its `in_bytes` are those over the WAN, into the last level."""
-    cached, top = rows[:-1], rows[-2]
-    sizes = [row.level.n_caches * row.level.capacity_bytes for row in cached if row.level is not None]
-    whole = Served(
-        requests=rows[0].requests,
-        hits=sum(row.hits for row in cached),
-        under_way=sum(row.under_way for row in cached),
-        asked_bytes=rows[0].asked_bytes,
-        hit_bytes=sum(row.hit_bytes for row in cached),
-        wait_s=np.concatenate([row.wait_s for row in rows]),
-        in_bytes=top.in_bytes,
-        peak_hour_share=top.peak_hour_share,
-    )
-    return _level_row(whole) | {"cache": TOTAL, "capacity_bytes": sum(sizes)}
-
-
 def _waits(wait_s: FloatArray) -> dict[str, Any]:
     if not wait_s.size:
         return {"mean_wait_s": None, "p95_wait_s": None, "wait_hours": 0.0}
@@ -264,7 +230,6 @@ def _readers(loaded: LoadedTrace) -> IntArray | None:
 
 
 def _verdict(rows: Sequence[dict[str, Any]]) -> str:
-    """What a person wants to know first."""
     *levels, _, total = rows
     shares = [
         f"{row['cache']} {percent(row['hit_bytes'] / max(1, total['bytes_requested']))}" for row in levels
@@ -283,7 +248,6 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write the replay of several caches to `out`, if given, in the format of its suffix."""
     rows = [select(row, fleet_columns(answer.rows)) for row in answer.rows]
     answers, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
     page = Page(title, answer.notes, rows, answers, heading="By cache", note=note, capacity="")

@@ -30,16 +30,20 @@ _REPLAY_PAGE_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "peak_hour_wan_bytes", "byte_gap_closed", "object_gap_closed"),
 )
+_UNBOUNDED = ("hits", "hit_ratio", "object_miss_ratio")
+_OF_POLICIES = (
+    *("requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio", "byte_miss_ratio"),
+    *("bytes_requested", "wan_bytes", "prefetch_bytes", "prefetch_precision", "prefetch_coverage"),
+    *("wasted_bytes", "refetch_bytes", "bypassed_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
-    `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
-    each access.
-    `block_bytes`: files are fetched by blocks of this size as far as they are read, None: whole. Only
-    stewards and XCaches do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
+    `watermarks`: LRU is an XCache, checked every `purge_interval_s`; None: decides at each access.
+    `block_bytes`: files come in parts, by stewards and XCaches; None: whole. `own`: not our policies.
     """
 
     policies: Sequence[str]
@@ -53,7 +57,6 @@ class Caches:
 
     @property
     def asked(self) -> str:
-        """The column of the capacities as they were asked for."""
         return "capacity_bytes" if self.capacities else "capacity_fraction"
 
     @property
@@ -63,10 +66,7 @@ class Caches:
 
 
 def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """A row per capacity and policy, and one for the bound; accesses before `count_from_s` warm the caches.
-
-    Raises ConfigError, InputError.
-    """
+    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError."""
     on_progress(0, 1, "reading")
     return replay_loaded(
         trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
@@ -93,10 +93,7 @@ def replay_loaded(
 def record_run(
     mlflow: MlflowSettings, answer: ReplayAnswer, *, what: str, params: Mapping[str, object]
 ) -> str:
-    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError.
-
-    `what`: was replayed, for example `trace.parquet`: the run's name, which MLflow shows 17 letters of.
-    """
+    """Write a replay of `what` as a run of MLflow, with page and table; its id. Raises ServiceError."""
     from jobs.pages import runs  # it loads MLflow, which few replays need
 
     def files(folder: Path) -> None:
@@ -116,10 +113,9 @@ def candidates_at(
     cycle_s: int = HOUR_S,
     plan_from_s: int | None = None,
 ) -> Candidates:
-    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
+    """What is replayed at one capacity: policies, LRU and bounds (none for parts of files).
 
-    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
-    are no bounds. `own`: policies that are not built in. Raises ConfigError.
+    With watermarks LRU, and plans by `planner`, are XCaches; `own`: not built in. Raises ConfigError.
     """
     xcache = None
     if caches.watermarks is not None:
@@ -147,7 +143,6 @@ def own_policies(
     count_from_s: int | None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those that are not ours, and those that drive a steward."""
     return {**caches.own} | steward_policies(
         named_policies(caches),
         loaded,
@@ -170,7 +165,6 @@ def named_policies(caches: Caches) -> list[str]:
 
 
 def _in_parts(caches: Caches) -> list[str]:
-    """Policies that can cache parts of files."""
     return [*(() if caches.watermarks is None else (LRU, PLAN)), *STEWARDS]
 
 
@@ -188,31 +182,15 @@ def _named(caches: Caches) -> list[str]:
 
 def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
     """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
-    result, is_bound, gap = at.rows[policy].result, policy == BOUND, at.gap(policy)
-    return {
-        "policy": policy,
-        "capacity_bytes": at.capacity_bytes,
-        "capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0,
-        "requests": result.requests,
-        "hits": None if is_bound else result.hits,
-        "hit_ratio": None if is_bound else result.hit_ratio,
-        "byte_hit_ratio": result.byte_hit_ratio,
-        "object_miss_ratio": None if is_bound else result.object_miss_ratio,
-        "byte_miss_ratio": result.byte_miss_ratio,
-        "bytes_requested": result.bytes_requested,
-        "wan_bytes": result.wan_bytes,
-        "prefetch_bytes": result.prefetch_bytes,
-        "prefetch_precision": result.prefetch_precision,
-        "prefetch_coverage": result.prefetch_coverage,
-        "wasted_bytes": result.wasted_bytes,
-        "refetch_bytes": result.refetch_bytes,
-        "bypassed_bytes": result.bypassed_bytes,
-        "peak_usage_bytes": result.peak_usage_bytes,
-        "peak_hour_wan_bytes": result.peak_hour_wan_bytes,
-        **gap_columns(gap),
-        "object_gap_closed": at.hits_gap_closed(policy),
-        "seconds": result.seconds,
+    result = at.rows[policy].result
+    row: dict[str, object] = {"policy": policy, "capacity_bytes": at.capacity_bytes}
+    row |= {"capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0}
+    row |= {
+        name: None if policy == BOUND and name in _UNBOUNDED else getattr(result, name)
+        for name in _OF_POLICIES
     }
+    hits_gap = at.hits_gap_closed(policy)
+    return row | {**gap_columns(at.gap(policy)), "object_gap_closed": hits_gap, "seconds": result.seconds}
 
 
 def steward_policies(
@@ -225,11 +203,9 @@ def steward_policies(
     block_bytes: int | None = None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those of `names` that drive a steward.
+    """Those of `names` that drive a steward, learned from accesses before `from_s`, for `capacities`.
 
-    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
-    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
-    ConfigError, InputError, SchemaError.
+    `as_xcache`: with its delays; `block_bytes`: of parts. Raises ConfigError, InputError, SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:
@@ -256,7 +232,6 @@ def steward_policies(
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
-    """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
     rows = [select(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
     heading = "Against capacity" if len({row["capacity_bytes"] for row in rows}) > 1 else "Policies"

@@ -35,8 +35,7 @@ WORDS = {
     Kind.ON_TAPE: "elsewhere only on tape",
     Kind.LAST: "the last replica",
 }
-DROPPABLE = (Kind.FREE, Kind.RULED, Kind.UNKNOWN)
-"""The others are never proposed: a cache could not, or not soon, fetch the file again."""
+DROPPABLE = (Kind.FREE, Kind.RULED, Kind.UNKNOWN)  # of others a cache could not soon fetch the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +51,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replicas:
-    """The replicas of a site, a row per file; `kind`: of `Kind`; `dataset`: code of `datasets`.
-
-    `of_item`: the row of each file of the trace, -1: none. `notes`: what was left out, and why.
-    """
+    """A site's replicas, a row per file: `kind` of `Kind`, `dataset` a code; `of_item`: rows of a trace's."""
 
     size_bytes: IntArray
     kind: IntArray
@@ -104,10 +100,9 @@ def of_trace(loaded: LoadedTrace) -> Replicas:
 def of_tables(
     tables: Tables, loaded: LoadedTrace, *, rses: Sequence[str], tape: Sequence[str], caches: Sequence[str]
 ) -> Replicas:
-    """The replicas at the RSEs that patterns `rses` name, by the table `files`; `tape`: patterns of tape.
+    """The replicas at RSEs by patterns `rses`, of the table `files`; `tape`, `caches`: which are no disk.
 
-    `caches`: RSEs that are caches, and so no place of a replica. Files of the trace are found by did, else by
-    name. Raises StaleInputError without the table, InputError if no RSE fits.
+    Files of the trace are found by did, else name. Raises StaleInputError, InputError if no RSE fits.
     """
     files = tables.read_arrow(FILES, columns=_COLUMNS)
     n_bad = pc.sum(pc.less(files["size_bytes"], 0)).as_py() or 0
@@ -123,7 +118,12 @@ def of_tables(
     kind[at.elsewhere & is_ruled] = int(Kind.RULED)
     stored = files.filter(pa.array(at.here))
     dataset = pc.coalesce(stored["dataset"], stored["did"]).combine_chunks().dictionary_encode()
-    of_item = _rows(loaded, stored)
+    names = loaded.trace.names
+    if names is None:
+        raise InputError("the trace has no names of files to find replicas by; leave out --rse")
+    by_did, by_name = (pc.index_in(names, value_set=stored[key].combine_chunks()) for key in ("did", "name"))
+    rows: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
+    of_item = rows
     return Replicas(
         size_bytes=stored["size_bytes"].to_numpy(),
         kind=kind[at.here],
@@ -157,18 +157,8 @@ class _Places:
         self.n_nowhere = int(len(lists) - (self.here | self.elsewhere | self.on_tape).sum())
 
     def known(self) -> str:
-        """Some RSEs that there are, for an error."""
         names = sorted(name for name in self._names.unique().to_pylist() if name)
         return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") or "none"
-
-
-def _rows(loaded: LoadedTrace, stored: pa.Table) -> IntArray:
-    names = loaded.trace.names
-    if names is None:
-        raise InputError("the trace has no names of files to find replicas by; leave out --rse")
-    by_did, by_name = (pc.index_in(names, value_set=stored[key].combine_chunks()) for key in ("did", "name"))
-    rows: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
-    return rows
 
 
 def _notes(

@@ -36,11 +36,9 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the tables, and write the results into them.
 
-    The history of features before them warms the caches,
-    which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
-    the history and those days. The policy lru+plan plans as production does, and needs predictions for every
-    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
-    InputError, StaleInputError.
+    Features' history warms the caches, XCaches with the site's watermarks by default; fractions are of all
+    files read in both. lru+plan needs predictions for every cycle. Raises ConfigError, InputError,
+    StaleInputError.
     """
     first_s, last_s = accesses.days
     tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle
@@ -50,7 +48,10 @@ def run(
     trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
-        version = _version(tables, region, first_s)
+        label = as_of_label(first_s)
+        version = model_of(
+            tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)
+        ).version
         plan_by = planner(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
@@ -87,11 +88,6 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
             "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
             "--policy lru,clairvoyant"
         )
-
-
-def _version(tables: Tables, region: str, as_of_s: int) -> str:
-    label = as_of_label(as_of_s)
-    return model_of(tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)).version
 
 
 def _write(

@@ -25,13 +25,10 @@ from replay.study.benefit import Tier
 from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
-DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")
-"""Columns beside the trace that a study uses, if they exist."""
+DETAILS = ("category", "tier", "dataset", "origin", "site", "activity")  # columns that a study uses
 N_STAGES = 5
-OVERRUN = 0.01
-"""A larger share of bytes read past the cache is mentioned in the answers."""
-MOST_NAMED = 6
-"""Most categories in a sentence; the table has all."""
+OVERRUN = 0.01  # a larger share of bytes read past the cache is mentioned in the answers
+MOST_NAMED = 6  # most categories in a sentence; the table has all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +63,8 @@ def write_study(
 ) -> StudySummary:
     """Study `loaded`, which the page calls `what`, and write the page to `out`.
 
-    The capacity is `capacity_bytes`, else `capacity_fraction` of the bytes of all files read, else the one in
-    the settings. `watermarks` also default to the settings. Raises ConfigError, InputError.
+    `capacity_bytes`, else `capacity_fraction` of all files read, else (as `watermarks`) the settings'. Raises
+    ConfigError, InputError.
     """
     started = time.perf_counter()
     trace = loaded.trace
@@ -119,7 +116,6 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
 
 
 def thresholds(section: StudySettings) -> Thresholds:
-    """The verdicts' thresholds from the settings."""
     return Thresholds(
         min_saved_per_byte=section.min_saved_per_byte,
         min_reread_share=section.min_reread_share,
@@ -159,7 +155,12 @@ def answers(results: Study) -> Iterator[str]:
         f"bytes of all files read.{_overrun(results)}"
     )
     yield _verdicts(results)
-    yield _doubling(results)
+    capacity = results.config.cache.capacity_bytes
+    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
+    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
+    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
+    yield f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."
     yield _saved(results)
 
 
@@ -204,12 +205,3 @@ def _verdicts(results: Study) -> str:
         f"{percent(results.by_verdict.hit_ratio, 1)} of the accesses instead of "
         f"{percent(results.use.hit_ratio, 1)}."
     )
-
-
-def _doubling(results: Study) -> str:
-    capacity = results.config.cache.capacity_bytes
-    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
-    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
-    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
-    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
-    return f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."

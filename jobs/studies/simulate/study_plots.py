@@ -30,11 +30,9 @@ _LRU_ACCESSES: dict[str, Any] = {"color": "#5b6770", "linestyle": (0, (5, 2))}
 _CLAIRVOYANT: dict[str, Any] = {"linestyle": "none", "marker": "^", "color": WARM, "zorder": 3}
 _BOUND: dict[str, Any] = {"linestyle": "none", "marker": "D", "mfc": "none", "mec": "#111111", "ms": 8}
 _OPTIONS = {"LRU": "lru", "a steward": "steward", "the bound": "bound", "LRU, more disk": "lru, more disk"}
-_FEW = 20
-"""With fewer points, a line shows each of them."""
+_FEW = 20  # with fewer points, a line shows each of them
 MAX_POINTS = 800
-_READ_POINTS = 200
-"""Points of a smooth line that can be read."""
+_READ_POINTS = 200  # points of a smooth line that can be read
 
 
 def grouped_shares(groups: Sequence[str], series: Mapping[str, Sequence[float]], *, xlabel: str = "") -> Plot:
@@ -80,7 +78,6 @@ def served(names: Sequence[str], hit_bytes: Sequence[int], missed_bytes: Sequenc
 
 
 def size_distribution(sizes: Sizes) -> Plot:
-    """Shares of files and of their bytes by file size, on a log scale."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         edges = sizes.edges_bytes
@@ -100,7 +97,6 @@ def size_distribution(sizes: Sizes) -> Plot:
 
 
 def rank_plot(ranks: Ranks) -> Plot:
-    """Accesses of a file against its rank, both on log scales."""
     with mpl.rc_context(STYLE):
         plot = Plot()
         (line,) = plot.axes.loglog(ranks.rank, ranks.accesses, color=DARK, marker="o", markersize=2.5)
@@ -120,7 +116,6 @@ def rank_plot(ranks: Ranks) -> Plot:
 
 
 def hits_by_days(ages: HitsByAge) -> Plot:
-    """Hits and their bytes by the age of the file, in whole days."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         edges = np.arange(ages.hits.size + 1)
@@ -209,10 +204,7 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
 
 
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
-    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
-
-    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
-    """
+    """Bytes fetched per day: LRU's `curve` by capacity, and a mark per row of `worth.Option`."""
     looks = styles(list(_OPTIONS.values()))
     with mpl.rc_context(STYLE):
         plot = Plot()

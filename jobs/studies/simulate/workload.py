@@ -26,16 +26,12 @@ from replay.read.roles import GENERATED
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.tables import ROWS_AT_ONCE
 
-PUBLISHED_AFTER_S = 5.0
-"""Seconds from the end of a read until its trace is published."""
+PUBLISHED_AFTER_S = 5.0  # seconds from the end of a read until its trace is published
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkloadSummary:
-    """What was written: paths of a trace and its catalogue, or of raw files as `pull` takes them.
-
-    `size_bytes`: of all files, read or not.
-    """
+    """Paths of a trace and catalogue, or raw files for `pull`; `size_bytes`: of all files, read or not."""
 
     traces: str
     catalogue: str
@@ -60,10 +56,7 @@ def run(
     pull_too: bool,
     on_progress: Advance,
 ) -> WorkloadSummary:
-    """Generate the accesses of `scenario`; `conf`: a folder that may have its own scenarios in `workloads/`.
-
-    `pull_too`: write raw files and pull them, as of their first day. Raises as `load` and `write`.
-    """
+    """Generate `scenario`; `conf`: may have its own in `workloads/`; `pull_too`: raw. Raises as `write`."""
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     place = str(own) if own is not None and own.is_file() else scenario
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
@@ -83,9 +76,8 @@ def write(
     raw: bool = False,
     on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
-    """Write `out/accesses.parquet` and `out/files.parquet`; the same arguments give the same files.
-
-    `raw`: write `out/traces/traces.DAY.jsonl` and `out/files.jsonl` instead. Raises ConfigError, InputError.
+    """Write Parquet files, or JSON lines (`raw`), the same for equal arguments. Raises ConfigError,
+    InputError.
     """
     on_progress(0, 2, "generating")
     workload = generate(config)
@@ -113,10 +105,9 @@ def load(
     scale: float | None = None,
     accesses: int | None = None,
 ) -> WorkloadConfig:
-    """The config of `scenario`, a name in conf/workloads or a TOML file; other arguments override its keys.
+    """The config of `scenario`, a name in conf/workloads or a TOML file, with the others over it.
 
-    `scale` multiplies accesses and files; `accesses` chooses the scale that gives about this number of them.
-    Raises ConfigError.
+    `scale` multiplies accesses and files; `accesses` chooses it. Raises ConfigError.
     """
     if scale is not None and accesses is not None:
         raise ConfigError("--accesses", "determines the scale already; leave --scale out")
@@ -193,7 +184,6 @@ def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
 
 
 def _traces(reads: pd.DataFrame) -> pd.DataFrame:
-    """Rucio traces, one per row; fields and values as a pilot sends them (trace schema of Rucio 41)."""
     start, end = _unix(reads["accessed_at"]), _unix(reads["closed_at"])
     analysis = reads["activity"] == "analysis"
     return pd.DataFrame(
@@ -220,7 +210,6 @@ def _traces(reads: pd.DataFrame) -> pd.DataFrame:
 
 
 def _catalogue(files: pd.DataFrame) -> pd.DataFrame:
-    """Lines of Rucio's bulk file listing, with the creation time of each file."""
     parent = files["dataset"].astype(str).str.partition(":")
     return pd.DataFrame(
         {

@@ -29,25 +29,21 @@ from replay.study.benefit import BenefitModel, BytesRead, cost
 from replay.trace import window
 
 TB, DAYS_PER_YEAR = 10**12, 365
-LEAST_PAST_S = 7 * DAY_S
-"""Of the past that is left to learn from, where counting begins before the middle of a trace."""
-GRID = 40
-"""Capacities at which the page draws LRU."""
+LEAST_PAST_S = 7 * DAY_S  # left to learn from, where counting begins before the middle of a trace
+GRID = 40  # capacities at which the page draws LRU
 _CAPTION = "Bytes fetched per day by LRU at every capacity, and by the options."
 _NOTE = (
     "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
     "probability, and below the upper one with 95 %."
 )
-_LEARNING, _STEPS = 15, 20
-"""Steps of the progress, of about the same time, so that the time left is estimated well."""
+_LEARNING, _STEPS = 15, 20  # steps of the progress, of about the same time, to estimate what is left
 
 
 @dataclasses.dataclass(frozen=True)
 class SiteFacts:
-    """What only the site knows; None: not given, and what follows from it is left out.
+    """What only the site knows; None: what follows from it is left out. Money in any one currency.
 
-    `rtt_ms`: round trip to the origins. Money in any one currency: `wan_tb`, per TB fetched; `core_hour`;
-    `disk_tb_year`, per TB and year; `run_year`, for running a steward for a year.
+    `rtt_ms`: to the origins; `wan_tb`: per TB fetched; `core_hour`; `disk_tb_year`; `run_year`: of a steward.
     """
 
     rtt_ms: float | None = None
@@ -59,10 +55,9 @@ class SiteFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What could be done, per day of the counted days; `saved_…` is against LRU at the capacity asked for.
+    """What could be done, per counted day; `saved_…` is against LRU at the capacity asked for.
 
-    `lower` and `upper`: bounds of 95 % each, None for too few days. `core_hours`: that jobs wait less;
-    `money_per_year`: what is saved less what it costs.
+    `lower`, `upper`: 95 % bounds (None: few days); `core_hours`: less waiting; `money_per_year`: net.
     """
 
     option: str
@@ -78,18 +73,13 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Assumption:
-    """What the figures rest on, and how to change it."""
-
     assumed: str
     change: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """The verdict, a sentence each for what follows, the options, and what was assumed.
-
-    `curve`: LRU's bytes fetched per day by capacity.
-    """
+    """The verdict, what follows, options, assumptions; `curve`: LRU's bytes fetched per day by capacity."""
 
     verdict: str
     findings: tuple[str, ...]
@@ -112,8 +102,7 @@ def run(
 ) -> Worth:
     """What LRU, a steward and `more` times the disk save at `capacity_bytes`, counted from the first day.
 
-    A steward learns from what lies before; without a first day, from the first half of the
-    trace. Raises InputError, StaleInputError.
+    A steward learns from before (or the first half). Raises InputError, StaleInputError.
     """
     on_progress(0, _STEPS, "reading")
     loaded = accesses.load(settings, keep=CONTEXT)
@@ -137,10 +126,7 @@ def run(
 
 
 def _middle_s(loaded: LoadedTrace) -> int:
-    """The first second of the day in the middle of the trace, or earlier if only so bounds are possible.
-
-    Raises InputError if the trace has but one day.
-    """
+    """The start of the middle day, or earlier for bounds. Raises InputError if the trace has but one day."""
     first_s, last_s = int(loaded.trace.time_s[0]), int(loaded.trace.time_s[-1])
     middle_s = (first_s + last_s) // 2 // DAY_S * DAY_S
     bounded_s = (last_s // DAY_S - BOUNDED_DAYS + 1) * DAY_S
@@ -220,8 +206,6 @@ def _case(
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What bytes that are not fetched are worth."""
-
     model: BenefitModel
     facts: SiteFacts
 
@@ -282,10 +266,7 @@ def _options(case: _Case, value: Value) -> Iterator[Option]:
 def verdict(
     capacity_bytes: int, n_days: int, steward: Option, facts: SiteFacts, *, bounded_from: str | None = None
 ) -> str:
-    """Whether a steward is worth it, in one sentence; `steward`: what it saves on `n_days`.
-
-    `bounded_from`: the `--from` with which days enough would count.
-    """
+    """Whether a steward is worth it, by its savings on `n_days`; `bounded_from`: the `--from` with bounds."""
     at, n = format_bytes(capacity_bytes), steward.saved_bytes_per_day or 0.0
     longer = f"give --from {bounded_from}" if bounded_from else "take a longer trace"
     if why := few_days(n_days):
@@ -372,7 +353,6 @@ def _disk(n_bytes: float | None) -> str:
 
 
 def write(answer: Worth, out: Path, *, what: str) -> None:
-    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
     rows = [as_row(option) for option in answer.options]
     known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)

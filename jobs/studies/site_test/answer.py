@@ -17,10 +17,8 @@ from jobs.studies.site_test.measure import Measured, RoundTrip, Run
 from jobs.studies.site_test.schedule import COLD, WARM, Kind
 
 _BUSY = 0.9
-ENOUGH = 0.8
-"""Share of the highest rate that is worth no more clients: more of it is often chance."""
-_FOR_PUSHES = 0.5
-"""Of what the cache can fetch: the rest is for jobs that miss."""
+ENOUGH = 0.8  # share of the highest rate that is worth no more clients: more of it is often chance
+_FOR_PUSHES = 0.5  # of what the cache can fetch: the rest is for jobs that miss
 _TIMEOUT_STEP_S, _TIMEOUT_TIMES = 30, 2
 _WORDS = {COLD: "through the empty cache", WARM: "from what the cache holds"}
 
@@ -38,10 +36,9 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """The rate of one way of reading: the median of its `runs`, the lowest and the highest; None: all failed.
+    """The rate of one way of reading: median, lowest and highest of `runs`; None: all failed, first by `why`.
 
-    `open_ms`: median time to open a file. `why`: the first failed run did so. `is_busy`: the reading machine
-    had no CPU left, so the rate is a lower bound.
+    `open_ms`: median; `is_busy`: the reading machine had no CPU left, so it is a lower bound.
     """
 
     place: str
@@ -58,18 +55,15 @@ class Rate:
 
     @property
     def per_s(self) -> float:
-        """The rate in bytes per second, 0 where all runs failed."""
         return float(self.rate_bytes_per_s or 0)
 
 
 def latency(trip: RoundTrip) -> Latency:
-    """Round trips in ms."""
     ms = [1000 * seconds for seconds in trip.seconds]
     return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
-    """The rates of `kinds` that were tried, in their order."""
     return [
         _rate(kind, runs) for kind in kinds if (runs := [run for run in measured.runs if run.kind == kind])
     ]
@@ -161,10 +155,7 @@ def findings(trips: Sequence[Latency], rows: Sequence[Rate]) -> Iterator[str]:
 
 
 def slower_by(table: RateTable, origin: str, reading: str = "whole", compute_s: float = 0.0) -> float | None:
-    """How much longer a read takes through the empty cache than from `origin`, as a share.
-
-    `compute_s`: what a job computes per byte, and does not read meanwhile.
-    """
+    """How much longer a read is through the empty cache, as a share; `compute_s`: a job's, per byte."""
     cold, direct = table.few(COLD, reading), table.few(origin, reading)
     if cold is None or direct is None:
         return None
@@ -203,10 +194,7 @@ def toml(
     largest_bytes: int,
     what: str,
 ) -> str:
-    """`[regions]`, `[benefit]` and `[push]` for the site's settings; `origins`: their URLs by place.
-
-    `what`: the measurement, for comments. `largest_bytes`: of the files that pushes fetch.
-    """
+    """`[regions]`, `[benefit]`, `[push]` for the site; `largest_bytes`: of pushed files; `what`: comment."""
     table = RateTable(rows)
     parts = [
         _regions(settings.regions, origins, {trip.place: trip.round_trip_ms for trip in trips}),

@@ -27,19 +27,14 @@ from prefetch.lfn import checked_lfn
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.reading import plain
 
-_MOST_ASKED = 64
-"""Names of the tables that servers are asked about."""
+_MOST_ASKED = 64  # names of the tables that servers are asked about
 _DAYS = 30
-_PATIENCE_S = 10.0
-"""Longest time for an answer about one file."""
+_PATIENCE_S = 10.0  # longest time for an answer about one file
 _TIMEOUT_S = 10.0
 _AT_ONCE = 8
-_EVICT_PATIENCE_S: Final = 60.0
-"""With read-ahead a server counts a file as open for half a minute after it was closed."""
-_POLL_S, _AGAIN_S = 0.05, 10.0
-"""A second command while the first waits would remove the file after the next read."""
-_SETTLE_S = 0.5
-"""After it a block that was on its way when a client was ended is on disk."""
+_EVICT_PATIENCE_S: Final = 60.0  # with read-ahead a file counts as open for half a minute after it was
+_POLL_S, _AGAIN_S = 0.05, 10.0  # a command while the first waits would remove the file after a read
+_SETTLE_S = 0.5  # after it a block that was on its way when a client was ended is on disk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +52,7 @@ def named(names: Sequence[str]) -> list[str]:
 
 
 def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
-    """Paths of the accesses recorded of `cache`, those not read for longest first; then of the files table.
-
-    Of the last days with accesses. Files without a known path in it are left out. Raises InputError if there
-    are none.
-    """
+    """Paths of the cache's last accesses, unread longest first, then the files table's. Raises InputError."""
     paths = Paths.last(tables, cache, at_s=at_s)
     usable = [name for name in _paths(paths, _accessed(tables, cache.name)) if _is_usable(name)]
     if len(usable) < _MOST_ASKED:
@@ -77,10 +68,7 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
 def choose(
     names: Sequence[str], cache: Server, origins: Sequence[Server], *, n_files: int, all_of: bool
 ) -> FilesToRead:
-    """The files to read: at most `n_files`, or `all_of` the names, that the cache can get and does not hold.
-
-    The origins must have them, with the same size. Raises InputError if none is left, and what `ask` raises.
-    """
+    """At most `n_files`, or `all_of` the names, alike at cache and origins, not held. Raises InputError."""
     try:
         at_cache = _stats(cache, names)
     except TargetUnavailable as error:
@@ -167,10 +155,7 @@ class Fetched:
         self._keeps_open = not target.removes_open_files()
 
     def claim(self, names: Iterable[str]) -> None:
-        """Note that the cache is about to be asked for `names`. Raises PushRejected if it holds one of them.
-
-        Files that are noted already are this test's.
-        """
+        """Note that the cache is to be asked for `names`. Raises PushRejected for what it held before."""
         new = set(names) - self._ours
         if came := self._held(new):
             raise PushRejected(
@@ -179,14 +164,10 @@ class Fetched:
         self._ours |= new
 
     def lost(self, names: Collection[str]) -> list[str]:
-        """Those of `names` of which the cache holds nothing."""
         return sorted(set(names) - self._held(names))
 
     def remove(self, names: Collection[str]) -> list[str]:
-        """Have the cache drop those of `names` that are this test's; the names of those that it keeps.
-
-        Raises TargetUnavailable if it does not answer.
-        """
+        """Have the cache drop this test's `names`; those that it keeps. Raises TargetUnavailable."""
         left, deadline = self._ours & set(names), time.monotonic() + _EVICT_PATIENCE_S
         again_s = 0.0
         while left:
@@ -221,10 +202,7 @@ class Fetched:
             return False  # of what it holds it answers without its origin
 
     def _drop(self, name: str) -> None:
-        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open.
-
-        Whether it is, its record says; where this machine sees no record, nothing does.
-        """
+        """Evict it unless its record shows it open: a server before 5.6 would remove it from under a job."""
         if not self._keeps_open:
             with contextlib.suppress(TargetUnavailable):
                 held = self._target.confirm(name).held

@@ -33,17 +33,12 @@ from prefetch.xcache.reading import Piece, PieceRead, asked_bytes, plain
 
 _PING_TIMEOUT_S = 12.0
 _TRIAL_BYTES = 4 * 2**20
-_LEAST_TIMEOUT_S, _TIMES = 15.0, 20
-"""A run may take so many times what it takes at the rate of the trial, and at least so long."""
-_GIVEN_UP_AFTER = 2
-"""Failed runs in a row after which a place is left alone; a way of reading is after its first."""
-_SAFE: Final = 0.7
-"""Part of the time that is planned with, by the trial."""
-_START_S = 1.0
-"""For the processes of a run, and evictions."""
+_LEAST_TIMEOUT_S, _TIMES = 15.0, 20  # a run may take so many times the trial's time, and at least so long
+_GIVEN_UP_AFTER = 2  # failed runs in a row: the place is left alone; a way of reading after one
+_SAFE: Final = 0.7  # part of the time that is planned with, by the trial
+_START_S = 1.0  # for the processes of a run, and evictions
 _SETTLE_S = 0.2
-_DETACH_S = 35.0
-"""A cache that reads ahead keeps a file open for half a minute after it was closed."""
+_DETACH_S = 35.0  # a cache that reads ahead keeps a file open for half a minute after it was closed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +52,7 @@ class RoundTrip:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One measurement of a kind; `seconds` from the first request to the last answer, without opening files.
-
-    `cpu_share`: CPU time of the reading processes per wall time of theirs. `error`: the first, None: it went
-    well.
-    """
+    """One measurement; `seconds`: first request to last answer; `cpu_share`: of wall time; `error`: first."""
 
     kind: Kind
     number: int
@@ -169,7 +160,10 @@ class Measuring:
 
     def _run(self, kind: Kind, number: int, files: Sequence[Span]) -> Run:
         """Measure once. Raises PushRejected if the bytes differ from those read before."""
-        timeout_s = self._timeout_s(kind, files)
+        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
+        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
+        n_bytes = kind.share * sum(span.n_bytes for span in files)
+        timeout_s = min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
         try:
             if kind.place == COLD:
                 self._make_cold(files)
@@ -186,12 +180,6 @@ class Measuring:
             run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
         self._count(run, files)
         return run
-
-    def _timeout_s(self, kind: Kind, files: Sequence[Span]) -> float:
-        most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
-        byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
-        n_bytes = kind.share * sum(span.n_bytes for span in files)
-        return min(most, max(_LEAST_TIMEOUT_S, _TIMES * byte_s * n_bytes))
 
     def _make_cold(self, files: Sequence[Span]) -> None:
         names = [span.name for span in files]

@@ -31,11 +31,7 @@ _CACHE = "the cache"
 
 @dataclasses.dataclass(frozen=True)
 class SiteTest:
-    """What a test of a cache and its origins found.
-
-    `read_bytes`: of the files, per reading of all of them. `failures`: places that failed, and why; the
-    command then ends with 1. `settings`: TOML for the site's file.
-    """
+    """What a test found; `settings`: TOML; `failures`: places and why (exit 1); `read_bytes`: per reading."""
 
     cache: str
     version: str
@@ -66,7 +62,7 @@ class Request:
 def run(
     settings: Settings, request: Request, *, say: Callable[[str], None], on_progress: Advance
 ) -> SiteTest:
-    """Measure, and evict again what the cache fetched for it; `say`: takes what is told before it starts.
+    """Measure, and evict again what the cache fetched; `say`: before it starts.
 
     Raises InputError and PushError; nothing is left in the cache then, or the error's line says what.
     """

@@ -1,7 +1,4 @@
-"""What a test measures, in which order, and the bytes that it takes.
-
-Processes of clients: started, given the same moment to begin, and ended in any case.
-"""
+"""What a test measures, in which order, its bytes; and its clients' processes, begun at one moment."""
 
 from __future__ import annotations
 
@@ -20,13 +17,10 @@ from typing import Any, Final
 from features.common.errors import InputError, ServiceError, TargetUnavailable
 from prefetch.xcache.reading import PART_BYTES, Piece
 
-COLD, WARM = "cold", "warm"
-"""Through the cache without the file, and with it; every other place is an origin, read directly."""
-SHARES: Final = (0.05, 0.35, 1.0)
-"""Of a file, as the analysis benchmarks of CERN's study read, and all of it."""
+COLD, WARM = "cold", "warm"  # through the cache without the file, and with it; others are origins
+SHARES: Final = (0.05, 0.35, 1.0)  # of a file, as the analysis benchmarks of CERN's study read, and all of it
 _MOST_CLIENTS = 256
-LEAST_BYTES = 2**20
-"""Of a file: less says nothing of a rate."""
+LEAST_BYTES = 2**20  # of a file: less says nothing of a rate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +52,6 @@ class Kind:
 
     @property
     def reading(self) -> str:
-        """What is read, in words."""
         return "whole" if self.share >= 1 else f"{100 * self.share:g} %"
 
 
@@ -79,10 +72,7 @@ def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
 
 
 def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
-    """Each kind once per round, so that what changes meanwhile meets all kinds alike.
-
-    In a round the cold reads come before the warm ones, and the last of them fetches all that those find.
-    """
+    """Each kind once per round, to meet changes alike; cold reads before warm, which find what they fetch."""
     cold = _cold(tested)
     warm = [kind for kind in tested if kind.place == WARM]
     direct = [kind for kind in tested if kind.place not in (COLD, WARM)]
@@ -93,10 +83,9 @@ def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
 
 
 def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Span]]:
-    """What each kind reads: as far as there are files, no cold read of a round has those of another.
+    """What each kind reads: no cold read of a round has another's files, as far as there are files.
 
-    A cache may keep a file open for a while after it was read, and would not read it cold again. Direct reads
-    have the files of the cold ones, warm ones those of the last cold one.
+    A cache may keep a file open after it was read. Direct reads have the cold files, warm ones the last.
     """
     cold = _cold(tested)
     n_groups = min(len(cold), len(files))
@@ -117,10 +106,7 @@ def weight(tested: Sequence[Kind]) -> float:
 
 
 def spans(files: Sequence[tuple[str, int]], total_bytes: int) -> list[Span]:
-    """What is read of `files` (name, size) so that it is at most `total_bytes`. Raises InputError.
-
-    The files that need less than their part leave it to the others.
-    """
+    """What is read of `files` (name, size), at most `total_bytes`, shared. Raises InputError."""
     parts, left = list[Span](), total_bytes
     rising = sorted(files, key=lambda file: file[1])
     for number, (name, size) in enumerate(rising):
@@ -151,10 +137,8 @@ def pieces(files: Sequence[Span], kind: Kind) -> list[list[Piece]]:
 _COMMAND = (sys.executable, "-m", "prefetch.xcache.reading")
 _CLIENT = {"XRD_PARALLELEVTLOOP": "10", "XRD_SUBSTREAMSPERCHANNEL": "1"}
 """One event loop is less than many clients need; with several streams reads from XCache 5.5.3 hang."""
-_START_S = 30.0
-"""For a process to load the client library."""
-_GRACE_S = 5.0
-"""The client looks at its own time limits once a second, and then closes the file."""
+_START_S = 30.0  # for a process to load the client library
+_GRACE_S = 5.0  # the client looks at its own time limits once a second, and then closes the file
 _MOST_BYTES = 2**24
 _PIECE_BYTES = 2**16
 
@@ -176,10 +160,7 @@ def ask(server: Server, kind: str, *, timeout_s: float, **job: Any) -> dict[str,
 def ask_at_once(
     server: Server, kind: str, jobs: Sequence[Mapping[str, Any]], *, timeout_s: float
 ) -> list[dict[str, Any]]:
-    """The answers of a process per job, which begin together. Raises TargetUnavailable.
-
-    The processes have ended when this returns or raises.
-    """
+    """The answers of a process per job, begun together, and ended. Raises TargetUnavailable."""
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(_process(server.environment)) for _ in jobs]
         for process, job in zip(running, jobs, strict=True):
@@ -222,7 +203,6 @@ def _tell(process: subprocess.Popen[bytes], line: str) -> None:
 
 
 def _line(process: subprocess.Popen[bytes], deadline: float) -> str | None:
-    """The next line that it says until `deadline`; None: it says none."""
     assert process.stdout is not None
     content = b""
     while b"\n" not in content and len(content) < _MOST_BYTES:

@@ -23,16 +23,13 @@ if TYPE_CHECKING:
 
 _PLACES = "cold: through the cache without the files; warm: from what it holds; else directly from an origin."
 _HOW = "Points are medians of the rounds, whiskers the lowest and the highest round."
-MEASURED = "# measured by cachecast site-test"
-"""How settings begin that were measured."""
+MEASURED = "# measured by cachecast site-test"  # how measured settings begin
 _READINGS = ("5 %", "35 %", "whole")
-_LOG_ABOVE = 30
-"""Ratio of the highest rate to the lowest above which the axis is logarithmic."""
+_LOG_ABOVE = 30  # ratio of the highest rate to the lowest above which the axis is logarithmic
 _SPREAD = 0.4
 
 
 def write(answer: SiteTest, *, settings_to: Path | None, page_to: Path | None) -> None:
-    """Write the settings and the page to those of the files that are given."""
     for path, content in (
         (settings_to, f"{answer.settings}\n"),
         (page_to, site_page(answer) if page_to else ""),
@@ -51,7 +48,6 @@ def check_settings_file(path: Path) -> None:
 
 
 def site_page(answer: SiteTest) -> str:
-    """The HTML page of an answer."""
     rows, places = answer.rates, list(dict.fromkeys(row.place for row in answer.rates))
     few, n_clients = min(row.clients for row in rows), sorted({row.clients for row in rows})
     single = {place: [_of(rows, place, reading, few) for reading in _READINGS] for place in places}

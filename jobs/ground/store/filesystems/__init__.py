@@ -18,10 +18,7 @@ from features.common.errors import ConfigError
 
 
 def store_at(root: str) -> Store:
-    """The store whose names are below `root`: a folder, `hdfs://…` or `s3a://…`. No server is contacted yet.
-
-    Raises ConfigError for another scheme, or for a root that names no host.
-    """
+    """The store at `root`, a folder, `hdfs://…` or `s3a://…`; no server is asked yet. Raises ConfigError."""
     try:
         scheme, _ = (url := urllib.parse.urlsplit(root)).scheme, url.port
     except ValueError as error:
@@ -55,10 +52,7 @@ def _local_path(root: str) -> str:
 
 
 def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
-    """Write `rows` as Parquet to an open file, pages with checksums; returns the hex SHA-256 of the bytes.
-
-    Floats and bytes, which seldom repeat and are not searched for, have no dictionaries and statistics.
-    """
+    """Write `rows` as Parquet, pages with checksums; the hex SHA-256 of the bytes."""
     searched = [
         field.name
         for field in rows.schema
@@ -150,10 +144,7 @@ class Store(Protocol):
         """Delete a file, or a folder with its content, if it exists."""
 
     def modified_s(self, name: str) -> float:
-        """Last change of a file, or of any file in a folder, in seconds since 1970 by the store's clock.
-
-        Raises FileNotFoundError.
-        """
+        """Last change of a file, or of any in a folder, s since 1970. Raises FileNotFoundError."""
 
     def settle_folders(self, names: Iterable[str]) -> None:
         """Make the names in these folders durable, and in their parents up to this store."""
@@ -162,17 +153,13 @@ class Store(Protocol):
         """The `columns` of a Parquet file whose columns are at most those of `schema`."""
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
-        """The footer of a Parquet file."""
+        """The footer of a file."""
 
     def write_parquet(self, name: str, rows: pa.Table) -> str:
-        """Write `rows` as a Parquet file, in a folder that `make_folder` made; returns its hex SHA-256.
-
-        Its content is durable then; for its name see `settle_folders`.
-        """
+        """Write a durable file in a made folder; its hex SHA-256. For its name see `settle_folders`."""
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
         """Hold the lock `name` while a block runs; `work`: the kind of work. Raises ConflictError."""
 
     def unlock(self, name: str) -> str | None:
-        """Break the lock `name`; returns its holder, None if nobody held it. Raises InputError if
-        locks cannot be broken."""
+        """Break a lock; its holder, if any. Raises InputError if locks cannot be broken."""

@@ -7,7 +7,7 @@ import os
 import posixpath
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,10 +25,7 @@ class HdfsStore(RemoteStore):
     """A folder of HDFS; see `Store`. A name is created by a rename that does not overwrite."""
 
     def __init__(self, root: str) -> None:
-        """`root`: `hdfs://namenode:port/path`, or `hdfs://nameservice/path` of HADOOP_CONF_DIR.
-
-        Raises ConfigError if it names no host.
-        """
+        """`root`: `hdfs://host:port/path`, or a nameservice of HADOOP_CONF_DIR. Raises ConfigError."""
         url = urllib.parse.urlsplit(root)
         if not url.hostname or url.query or url.fragment or "@" in url.netloc:
             raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
@@ -47,9 +44,6 @@ class HdfsStore(RemoteStore):
     def make_folder(self, name: str) -> None:
         with self._service_errors():
             self._fs.makedirs(self._path(name), exist_ok=True)
-
-    def settle_folders(self, names: Iterable[str]) -> None:
-        """Do nothing: the NameNode answers when a name is in its journal."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         path = self._path(name)
@@ -73,9 +67,5 @@ class HdfsStore(RemoteStore):
 
 @functools.cache
 def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
-    """The client of a process, shared by its threads.
-
-    It is cached here and not by fsspec, which drops it in every forked child, for example at the start of
-    Spark: there its destructor would wait for ever for threads that were not forked.
-    """
+    """The client of a process; fsspec would drop it in forked children, where its destructor hangs."""
     return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

@@ -32,10 +32,7 @@ _REFUSED = {
 
 
 class LocalStore:
-    """A folder of this machine; see `Store`."""
-
     def __init__(self, folder: Path) -> None:
-        """`folder` is made by the first write."""
         self._folder = folder
 
     @property
@@ -147,7 +144,6 @@ class LocalStore:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn the refusal of a file or folder to this user into ServiceError."""
     try:
         yield
     except OSError as error:

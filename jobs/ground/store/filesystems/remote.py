@@ -34,7 +34,6 @@ class RemoteStore(abc.ABC):
     """Exceptions of the file system if it is unavailable or refuses access."""
 
     def __init__(self, root: str, filesystem: fsspec.AbstractFileSystem, folder: str) -> None:
-        """`folder`: the path of `root` in `filesystem`."""
         self.root = root
         self._fs = filesystem
         self._folder = folder
@@ -83,7 +82,6 @@ class RemoteStore(abc.ABC):
         return sorted(map(self._entry, infos))
 
     def inside(self, folder: Entry) -> list[Entry]:
-        """What is in `folder`, in order."""
         with self._service_errors():
             infos = self._fs.ls(folder.path, detail=True)
         return sorted(entry for entry in map(self._entry, infos) if entry.path != folder.path)
@@ -93,11 +91,9 @@ class RemoteStore(abc.ABC):
         return Entry(info["name"].rstrip("/"), is_folder, info["size"] or 0, self._modified_s(info))
 
     def uri_of(self, path: str) -> str:
-        """The URI of an entry's path."""
         return f"{self.root.removesuffix(self._folder)}{path}"
 
     def fetch(self, path: str, to: Path) -> None:
-        """Copy the file at an entry's path to this machine."""
         with self._service_errors():
             self._fs.get_file(path, str(to))
 
@@ -108,8 +104,8 @@ class RemoteStore(abc.ABC):
     @abc.abstractmethod
     def make_folder(self, name: str) -> None: ...
 
-    @abc.abstractmethod
-    def settle_folders(self, names: Iterable[str]) -> None: ...
+    def settle_folders(self, names: Iterable[str]) -> None:  # noqa: B027  the same for all of them
+        """Do nothing: a NameNode, or S3, answers when a name is durable."""
 
     def check_writable(self) -> None:  # noqa: B027  the same for all of them
         """Nothing is clear without the server, which refuses the first write."""

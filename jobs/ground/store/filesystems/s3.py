@@ -6,7 +6,7 @@ import importlib
 import inspect
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from features.common.errors import ConfigError
@@ -51,9 +51,6 @@ class S3Store(RemoteStore):
 
     def make_folder(self, name: str) -> None:
         """Do nothing: a prefix needs no folder."""
-
-    def settle_folders(self, names: Iterable[str]) -> None:
-        """Do nothing: S3 answers a write when the object is durable."""
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         bucket = self._folder.partition("/")[0]

@@ -1,8 +1,4 @@
-"""What a broker answers, at a path, a URL or a schedd, as the entries of a queue.
-
-JSON, ClassAds, CSV or descriptions of jobs, of HTCondor, ARC, PanDA, Rucio or ReqMgr2, or in the form of
-`queue_entries`.
-"""
+"""What brokers answer at a path, URL or schedd, in any of their formats, as the entries of a queue."""
 
 import csv
 import io
@@ -31,15 +27,11 @@ MOST_BYTES = 256 * 2**20
 MOST_ENTRIES = 2_000_000
 _MOST_COLUMNS = 100
 _LINES = ".jsonl"
-_LISTS = ("jobs", "tasks", "rules", "result")
-"""Names under which a server's answer may hold its list."""
-
+_LISTS = ("jobs", "tasks", "rules", "result")  # names under which a server's answer may hold its list
 _NO_JOBS = "All queues are empty"
 _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
-
 Kind = Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"]
-
 _READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
     "htcondor": htcondor.entries,
     "arc": arc.entries,
@@ -71,7 +63,6 @@ def _at_ours(record: object, place: Place) -> Iterable[object]:
 
 
 def kind_of(raw: Iterable[object]) -> str:
-    """The kind of an answer, by its first object that is of any."""
     kinds = (_kind(record) for record in itertools.islice(raw, _LOOKED_AT) if isinstance(record, Mapping))
     return next(filter(None, kinds), "entries")
 
@@ -94,9 +85,8 @@ def _kind(record: Mapping[str, object]) -> str:
 def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) -> list[object]:
     """The raw entries at a path, a URL or a schedd; a line that is no JSON stands as its text.
 
-    JSON: a list of objects, an object with such a list as `jobs`, or an object a line; CSV: with a header;
-    ClassAds; xRSL or ADL. Of a folder all files since `since_s`, or, if it is A-REX's, its jobs. `token` goes
-    to URLs alone. Raises InputError, ServiceError.
+    JSON, ClassAds, CSV, xRSL or ADL; of a folder all files since `since_s`, or A-REX's jobs. `token` goes to
+    URLs alone. Raises InputError, ServiceError.
     """
     if source.startswith(("http://", "https://")):
         answer, address = _asked(source, token, timeout_s), _without_query(source)
@@ -118,15 +108,9 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
 
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
-    """What the finished files of a folder hold, in order of their names.
-
-    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read.
-    """
-    try:
-        files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
-        states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
-    except OSError as error:
-        raise InputError(f"cannot read the queue {folder}: {_why(error)}") from None
+    """The records of a folder's finished files by name; above a day's share of `MOST_BYTES` the newest."""
+    files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
+    states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
     days = Counter[int]()
     for state in states.values():
         days[int(state.st_mtime) // DAY_S] += state.st_size

@@ -1,7 +1,4 @@
-"""Jobs of ARC: descriptions in xRSL and ADL, and those of an A-REX control folder that have not ended.
-
-Names: the xRSL manual; `ADLParser.cpp` and `ControlFileHandling.cpp` of nordugrid/arc.
-"""
+"""Jobs of ARC: xRSL, ADL (source: nordugrid/arc), and an A-REX control folder's that have not ended."""
 
 import hashlib
 import re
@@ -11,14 +8,10 @@ from xml.parsers import expat
 
 from features.common.errors import InputError
 from features.common.times import as_of_label
-from jobs.loop.ingest.queues.names import named
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, named, texts
 
-FORM = "description"
-"""The field of a job's record that says in which language it was described."""
-
-MOST_CHARS = 256 * 2**20
-"""Of all descriptions together."""
+FORM = "description"  # the field of a job's record that says in which language it was described
+MOST_CHARS = 256 * 2**20  # of all descriptions together
 _COMMENT = r"\(\*(?:[^*]|\*(?!\)))*(?:\*\)|$)"
 _XRSL = re.compile(rf"\s*(?:{_COMMENT}\s*)*[&+]\s*\(")
 _ADL = re.compile(r"\s*<(?:[^>]{0,1000}>\s*<){0,3}(?:[A-Za-z-]+:)?ActivityDescriptions?\b")
@@ -33,12 +26,10 @@ _ID = re.compile(r"(?:job\.)?([A-Za-z0-9]{1,128})\.status")
 _SUBJECT = re.compile(r"(?m)(?<!\\\n)^subject=(.+)$")
 """The first, unless it is in an argument, whose ends of lines older A-REX only escape."""
 _UNREAD = "not a description that can be read"
-
 _Tree = list["str | _Tree"]
 
 
 def is_description(text: str) -> bool:
-    """Whether a text begins as a job's description does."""
     return bool(_XRSL.match(text) or _ADL.match(text))
 
 
@@ -51,10 +42,7 @@ def jobs(text: str, job_id: str = "", owner: str | None = None) -> list[object]:
 
 
 def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
-    """The jobs of an A-REX control folder that have not ended; `read`: of one file, or InputError.
-
-    Those beyond `MOST_CHARS` are not read. Raises OSError.
-    """
+    """The jobs of an A-REX control folder that have not ended, up to `MOST_CHARS`. Raises OSError."""
     descriptions: list[object] = []
     n_chars = 0
     # Not `glob`: to that, a folder that may not be read is empty.
@@ -82,7 +70,6 @@ def _of(folder: Path, job: str, what: str, read: Callable[[Path], str]) -> str:
 
 
 def is_control(folder: Path) -> bool:
-    """Whether a folder is A-REX's for its control."""
     return any((folder / name).is_dir() for name in _FOLDERS)
 
 
@@ -144,8 +131,6 @@ def _attributes(job: _Tree) -> dict[str, object]:
 
 
 class _Adl:
-    """Takes what jobs of a document in ADL stage in and are given, element by element."""
-
     def __init__(self) -> None:
         self.jobs: list[dict[str, list[str]]] = []
         self._path: list[str] = []

@@ -1,7 +1,6 @@
-"""ClassAds of HTCondor: those of `condor_q -long`, in old and new syntax, and values that are expressions.
+"""ClassAds of `condor_q -long`, old and new, and expressions, by HTCondor's library (extra `htcondor`).
 
-HTCondor's own library reads them; it comes with its Python bindings, the extra `htcondor`. It recurses on
-its own stack, so text of others goes to it only within bounds.
+It recurses on its own stack, so text of others goes to it only within bounds.
 """
 
 import re
@@ -15,22 +14,17 @@ import numpy as np
 from features.common.errors import InputError
 
 EXTRA = "install cachecast[htcondor]"
-
 _OLD = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _NEW = re.compile(r"\s*\[\s*[A-Za-z_][A-Za-z0-9_.]*\s*=")
 _BLANK = re.compile(r"\n\s*\n")
 _EXPRESSION = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
-
-_LONGEST = 10_000
-"""Of an attribute without its quoted texts, and of an expression that is evaluated, in characters."""
-
+_LONGEST = 10_000  # of an attribute without its quoted texts, and of an expression, in characters
 _DEEPEST = 50
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _AMBIGUOUS = re.compile(r"""["']|//|/\*""")
 """Outside quoted texts: an open quote, a quoted name, a comment, none of which `condor_q` writes."""
 _OPENING, _CLOSING = (np.frombuffer(brackets, np.uint8) for brackets in (b"([{", b")]}"))
 _AT_ONCE = 2**24
-
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _QUICK = frozenset(
     (
@@ -45,7 +39,6 @@ _QUICK = frozenset(
 
 @cache
 def library() -> ModuleType | None:
-    """HTCondor's ClassAd library, if it is installed."""
     try:
         return import_module("classad2")
     except ImportError:
@@ -53,15 +46,11 @@ def library() -> ModuleType | None:
 
 
 def is_classads(text: str) -> bool:
-    """Whether a text begins as ClassAds do; JSON never does."""
     return bool(_OLD.match(text) or _NEW.match(text))
 
 
 def ads(text: str, source: str) -> Iterator[object]:
-    """The ads of `text` as objects, as `condor_q -json` has them; one that cannot be read stays its text.
-
-    Raises InputError without the library.
-    """
+    """The ads of `text` as objects; one that cannot be read stays text. Raises InputError without library."""
     classad = library()
     if classad is None:
         raise InputError(f"{source} holds ClassAds; {EXTRA}, or give the output of condor_q -json")
@@ -124,16 +113,11 @@ def _plain(classad: ModuleType, value: object) -> object:
 
 
 def is_expression(value: object) -> bool:
-    """Whether a value of an ad as JSON is an expression."""
     return isinstance(value, str) and value.startswith("/Expr(")
 
 
 def value_of(name: str, ad: Mapping[str, object]) -> object:
-    """The value of `name` in `ad`, an object with names in lower case; None for undefined or error.
-
-    An expression is evaluated where the library is installed, by those attributes that are none, so that ads
-    made for that cannot take long.
-    """
+    """The value of `name` (lower case) in `ad`; None: undefined or error. Expressions see literals only."""
     value = ad.get(name)
     classad = library()
     if not is_expression(value):

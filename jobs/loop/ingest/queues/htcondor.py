@@ -1,7 +1,4 @@
-"""HTCondor's queue: job ads of `condor_q -json`, `-jsonl` or `-long`, those of CRAB and WMAgent included.
-
-Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondorPlugin of WMCore.
-"""
+"""HTCondor's queue: ads of `condor_q`, with CRAB's (DagmanCreator) and WMAgent's (SimpleCondorPlugin)."""
 
 import dataclasses
 import itertools
@@ -11,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from features.common.times import as_of_label
 from jobs.loop.ingest.queue_entries import UNDER
 from jobs.loop.ingest.queues import classads
-from jobs.loop.ingest.queues.names import is_data, named
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queues.place import Place, Refused, folded, is_data, moment_of, named, texts
 
 _IDLE, _RUNNING = 1, 2
 _STATES = {
@@ -22,12 +18,9 @@ _STATES = {
     6: "not waiting: transferring output",
     7: "not waiting: suspended",
 }
-_ON_SCHEDD = (7, 12)
-"""Universes whose jobs run where they are submitted: scheduler (DAGMan) and local."""
-
+_ON_SCHEDD = (7, 12)  # universes whose jobs run where they are submitted: scheduler (DAGMan) and local
 _DATASET = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9_.-]*){2}/[A-Z0-9-]+")
-_MOST_FILES = 10_000
-"""Of a job: any user could else make a queue too large to be read."""
+_MOST_FILES = 10_000  # of a job: any user could else make a queue too large to be read
 _READ_IN = ("transferinput", "args", "arguments")
 _STATED = "cachecastinputs"
 _INPUTS = ("crab_inputdata", "desired_cmsdataset", _STATED, *_READ_IN)
@@ -42,10 +35,7 @@ ATTRIBUTES = (
 
 @dataclasses.dataclass
 class _Group:
-    """Jobs that read the same. `n_left`, `n_planned`: of the whole task, where an ad says so.
-
-    `starts_s`: when the first may start; `made_s`: when the first was submitted.
-    """
+    """Jobs that read the same; `n_left`, `n_planned`: of the task; `starts_s`, `made_s`: the first's."""
 
     raw: object
     jobs: set[str] = dataclasses.field(default_factory=set)
@@ -58,8 +48,6 @@ class _Group:
 
 @dataclasses.dataclass(frozen=True)
 class _Reads:
-    """What a job reads, and as part of which work."""
-
     job_id: str
     work: str | None
     datasets: tuple[str, ...]
@@ -68,10 +56,7 @@ class _Reads:
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per work, inputs and site of the jobs that are idle or running.
-
-    A job router's copy counts with its source, if that is in the same answer.
-    """
+    """An entry per work, inputs and site of idle or running jobs; a routed copy counts with its source."""
     groups: dict[_Reads, _Group] = {}
     routed: set[str] = set()
     copies: list[object] = []

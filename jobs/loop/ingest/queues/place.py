@@ -1,11 +1,12 @@
-"""Where and when an answer of a broker is read: the sites that are ours, and the time."""
+"""What readers of brokers' answers share: the sites that are ours, times, lists, and names of data."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -13,24 +14,16 @@ from features.common.errors import InputError
 from features.common.times import as_of_label, parse_as_of
 from jobs.ground.settings.tree import Settings
 
-CROWDED = "too many: more than "
-"""Begins why what would leave others no room is refused."""
-
-_MOST_SKEW_S = 300
-"""A broker's clock may be ahead of ours by so much."""
-
-_LATEST_S = 2**37
-"""A later time is as absurd, and may be beyond the last that has a name: in 9999, west of here."""
-
+CROWDED = "too many: more than "  # begins why what would leave others no room is refused
+_MOST_SKEW_S = 300  # a broker's clock may be ahead of ours by so much
+_LATEST_S = 2**37  # later is as absurd, and may be beyond the last that has a name: in 9999
 _MOST_SITES = 1000
-
 _SAMPLED = (
     *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
     *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
     *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
     *("event_type", "request_type", "dest_rse", "routedfromjobid", "description"),
 )
-
 _NO_MOMENT = ("", "null", "none", "undefined")
 
 
@@ -50,10 +43,7 @@ class Refused(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
-
-    `site`: of entries that name none; `rses`: of caches, whose rules are our own.
-    """
+    """`sites`: patterns by site of ours (none: all); `site`: of entries without; `rses`: our caches'."""
 
     as_of_s: int
     sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -70,10 +60,7 @@ class Place:
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True
     ) -> Iterator[object]:
-        """`entry` at each site of ours among `names`; one of n sites gets its share of the certainty.
-
-        Without `names` it is of `site`; `needs_site`: without that either it is refused.
-        """
+        """`entry` at each site of ours among `names`, with a share of certainty; without names at `site`."""
         if not names:
             if needs_site and self.site is None:
                 yield Refused("names no site; give --site", raw)
@@ -102,7 +89,6 @@ class Place:
         ]
 
     def concerns(self, rse: str) -> bool:
-        """Whether an RSE is at a site of ours."""
         return bool(self._ours(self.site_of(rse)))
 
     def site_of(self, rse: str) -> str:
@@ -154,3 +140,34 @@ def folded(raw: object) -> dict[str, object] | None:
     if not isinstance(raw, Mapping):
         return None
     return {name.lower(): value for name, value in raw.items() if isinstance(name, str)}
+
+
+_URL = re.compile(
+    r"\b(?:x?roots?|https?|davs?|osdf|pelican|stash|gsiftp|srm|rucio)://"
+    r"""[^\s"',;/\\\]\[<>]*(?:;[^\s"'/\\\]\[<>]*)?/[^\s"',;\\\]\[<>]+"""
+)
+_LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
+_DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
+_WEB = ("http", "dav")
+_OPTIONS = re.compile(r"(?<=[^/]);[^/]*(?=/)|:[a-z]+=[^/]*$")
+"""What ARC writes into a URL: `;name=value` after the host, `:name=value` at the end."""
+_BY_RUCIO = re.compile(r"\Arucio://[^/]+/replicas/([^/]+)/([^/]+)\Z")
+
+
+def named(stated: Iterable[str], *, is_framework: bool = False) -> tuple[str, ...]:
+    """LFNs, DIDs and URLs of data in `stated`, each once; of a framework, whose URLs are code, LFNs alone."""
+    names: dict[str, None] = {}
+    for text in stated:
+        # Without ARC's options; of one that asks Rucio, the DID.
+        plain = () if is_framework else (_OPTIONS.sub("", url) for url in _URL.findall(text))
+        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)
+        names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or is_data(url))
+        bare = _URL.sub(" ", text)
+        names |= dict.fromkeys((*_LFN.findall(bare), *(() if is_framework else _DID.findall(bare))))
+    return tuple(names)
+
+
+def is_data(url: str) -> bool:
+    """Whether a name is a file of data, by its path."""
+    path = url.partition("?")[0]
+    return "/store/" in path or path.endswith(".root")

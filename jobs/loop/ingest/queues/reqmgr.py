@@ -1,15 +1,10 @@
-"""Workflows of CMS as ReqMgr2 and WMStats list them: input datasets, white list of sites, status.
-
-JSON of `/reqmgr2/data/request?status=…`; names of fields: WMCore's StdBase and RequestStatus.
-"""
+"""Workflows of CMS in ReqMgr2 (`/reqmgr2/data/request?status=…`) and WMStats; names: StdBase of WMCore."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 
-CERTAINTY = 0.5
-"""That an assigned workflow reads a file at one of its sites before the entry expires: assumed."""
-
+CERTAINTY = 0.5  # that an assigned workflow reads a file at one of its sites in time: assumed
 _ASSIGNED = ("staging", "staged", "assigned", "acquired", "running-open", "running-closed")
 _EARLY = ("new", "assignment-approved")
 _INPUTS = ("inputdataset", "inputdatasets", "mcpileup", "datapileup")
@@ -17,7 +12,6 @@ _MOST_STEPS = 100
 
 
 def is_request(fields: object) -> bool:
-    """Whether it is a workflow's description."""
     return isinstance(fields, Mapping) and "requestname" in {str(name).lower() for name in fields}
 
 
@@ -37,7 +31,10 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         if fields is None or fault:
             yield Refused(fault, record)
             continue
-        datasets = _datasets(fields)
+        steps = [folded(fields.get(f"{kind}{n}")) for kind in ("task", "step") for n in range(1, _MOST_STEPS)]
+        parts = [fields, *(step for step in steps if step is not None)]
+        named = [name for part in parts for field in _INPUTS for name in texts(part.get(field))]
+        datasets = list(dict.fromkeys(named))
         if not datasets:
             yield Refused("names no dataset or file", record)
         banned, listed = (texts(fields.get(name)) for name in ("siteblacklist", "sitewhitelist"))
@@ -56,14 +53,6 @@ def _fault(fields: Mapping[str, object]) -> str:
     if status in _EARLY:
         return "not waiting: not assigned to sites yet"
     return "" if status in _ASSIGNED else "not waiting: it has ended"
-
-
-def _datasets(fields: Mapping[str, object]) -> list[str]:
-    """The datasets that the workflow, or a task or step of a chain, reads."""
-    steps = [folded(fields.get(f"{kind}{n}")) for kind in ("task", "step") for n in range(1, _MOST_STEPS)]
-    parts = [fields, *(step for step in steps if step is not None)]
-    named = [name for part in parts for field in _INPUTS for name in texts(part.get(field))]
-    return list(dict.fromkeys(named))
 
 
 def _entry(fields: Mapping[str, object], dataset: str, place: Place) -> dict[str, object]:

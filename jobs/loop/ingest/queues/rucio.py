@@ -14,17 +14,10 @@ from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 from jobs.loop.ingest.queues.subscriptions import Created, UnmetError, met_by
 
-CERTAINTY = 0.5
-"""That what is brought is read there: assumed."""
-
-NEW_S = 7 * 86400
-"""A rule that is older brings nothing new."""
-
-STAGED_S = 6 * 3600
-"""From a request until a file is staged from tape, where the server states no time: assumed."""
-
-_LATEST_S = 2**32
-"""What is made later is refused anyway."""
+CERTAINTY = 0.5  # that what is brought is read there: assumed
+NEW_S = 7 * 86400  # a rule that is older brings nothing new
+STAGED_S = 6 * 3600  # from a request until a file is staged from tape, if not stated: assumed
+_LATEST_S = 2**32  # what is made later is refused anyway
 _STATES = ("ok", "o", "replicating", "r", "stuck", "s")
 _COMING = ("queued", "waiting", "preparing", "submitting", "submitted")
 _MOVES = ("transfer", "stagein")
@@ -32,8 +25,7 @@ _GONE = "deletion-done"
 _LOCKED = "datasetlock_ok"
 _CREATED = ("create_dts", "create_cnt", "register_cnt")
 _RSE = r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"
-RSES = rf"{_RSE}(?:\|{_RSE})*"
-"""An expression that lists RSEs."""
+RSES = rf"{_RSE}(?:\|{_RSE})*"  # an expression that lists RSEs
 TAPE = re.compile(r"(?i)tape|mss$")
 _FILES = ("file", "f")
 _DONE = "done"
@@ -43,10 +35,9 @@ _Did = tuple[str, str]
 
 
 class _Copy(NamedTuple):
-    """A DID that a rule, lock, request or message brings to `rses`.
+    """A DID that a rule, lock, request or message brings to `rses`; `fault`: why no more; `owner`: account.
 
-    `is_move`: of a file, by a request or a message, of which the last counts; `due_s`: when it will be there,
-    from a tape; `fault`: why it is brought no more; `owner`: the account, if it is known.
+    `is_move`: by a request or message, of which the last counts; `due_s`: from tape.
     """
 
     raw: object
@@ -68,10 +59,9 @@ class _Copy(NamedTuple):
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per rule, lock and moved file, if it is new, and not of a cache's own RSE or of a tape.
+    """An entry per new rule, lock and moved file, not of a cache's RSE or tape; the last message counts.
 
-    Of a file's messages the last counts. A new dataset is brought by the subscriptions that it meets, and by
-    the rules of the container to which it was added.
+    New datasets are brought by subscriptions that they meet, and by rules of their container.
     """
     rules: dict[_Did, list[_Copy]] = {}
     moved: dict[tuple[_Did, tuple[str, ...]], _Copy] = {}
@@ -153,7 +143,6 @@ def _rule(record: object, did: _Did, fields: _Fields, made_s: int | None) -> _Co
 
 
 def _is_staged(fields: _Fields) -> bool:
-    """Whether a rule or request of these fields reads from a tape."""
     sources = (fields.get(name) for name in ("source_replica_expression", "src-rse", "source_rse"))
     is_tape = str(fields.get("src-type")).lower() == "tape" or any(
         isinstance(source, str) and TAPE.search(source) for source in sources

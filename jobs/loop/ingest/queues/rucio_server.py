@@ -10,8 +10,7 @@ from rucio.common.exception import InvalidRSEExpression, RSENotFound
 from jobs.loop.ingest.queues.rucio import NEW_S, RSES, TAPE
 from prefetch.rucio.session import DID, Row, Session
 
-MOST_EXPRESSIONS = 1000
-"""That are asked about, one by one: any user may make more. Rules of others are refused."""
+MOST_EXPRESSIONS = 1000  # asked about, one by one: any user may make more; others are refused
 _RULE = DID | {"id": (str,), "rse_expression": (str,)}
 _RSE = {"rse": (str,)}
 

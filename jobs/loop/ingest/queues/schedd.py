@@ -1,7 +1,4 @@
-"""The queue of schedds, asked by HTCondor's Python bindings.
-
-They wait as long as a schedd does, and a fault of theirs ends the process: they run in one of their own.
-"""
+"""The queue of schedds by HTCondor's bindings, in a process of their own, as they hang and crash."""
 
 import re
 import subprocess
@@ -16,8 +13,7 @@ from jobs.loop.ingest.queues.classads import EXTRA
 from jobs.loop.ingest.queues.htcondor import ATTRIBUTES
 
 SCHEME = "condor://"
-MOST_JOBS = 300_000
-"""Of a schedd: the bindings hold them all in memory."""
+MOST_JOBS = 300_000  # of a schedd: the bindings hold them all in memory
 MOST_BYTES = 256 * 2**20
 _LIBRARY = "htcondor2"
 _ADDRESS = re.compile(r"condor://([A-Za-z0-9._-]+(?::[0-9]{1,5})?)?(?:/([A-Za-z0-9._@-]*))?")
@@ -26,10 +22,9 @@ _MOST_CAUSE_CHARS = 200
 
 
 def asked(address: str, timeout_s: int) -> str:
-    """The ads of waiting jobs at `condor://POOL/SCHEDD`, an object a line, as `condor_q -jsonl` has them.
+    """Ads of waiting jobs at `condor://POOL/SCHEDD`, an object a line; either part may be left out.
 
-    Without SCHEDD of all schedds of the pool, without POOL of the pool of this machine's configuration; with
-    neither of its schedd. Raises InputError, ServiceError.
+    Without SCHEDD all of the pool, or with neither this machine's. Raises InputError, ServiceError.
     """
     parts = _ADDRESS.fullmatch(address)
     if parts is None:

@@ -33,10 +33,7 @@ class Created(NamedTuple):
 def met_by(
     fields: Mapping[str, object], created: Sequence[Created]
 ) -> tuple[list[int], list[tuple[str, ...]]]:
-    """The numbers of those `created` that meet a subscription, and the RSEs of each of its rules.
-
-    Raises UnmetError.
-    """
+    """The numbers of `created` that meet a subscription, and the RSEs of its rules. Raises UnmetError."""
     try:
         conditions, rules = (
             strict_json.loads(value) if isinstance(value := fields.get(name), str) else value

@@ -1,7 +1,4 @@
-"""The sources, by name, and what of a site they depend on. A source is loaded when it is used.
-
-They are the entry points `cachecast.sources` of this and of other packages, each a `Source`.
-"""
+"""The sources by name, entry points `cachecast.sources` of this and other packages, loaded when used."""
 
 from __future__ import annotations
 
@@ -34,12 +31,10 @@ _log = logging.getLogger(__name__)
 class Site:
     """The site's settings that sources depend on.
 
-    `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
-    made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
-    `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
-    names one (none: all count). `test_files`: patterns of names that only monitoring reads. `senders`: the
-    cache that a host, or host:port, reports as. `scopes`: Rucio's scopes by beginnings of paths, of files
-    whose paths do not tell them.
+    `salt` hashes users (empty: none). `day` (`2026-03-01`) dates records without a time. `caches`: hosts and
+    domains, whose own reads are no jobs'. `storages`, `job_sites`: patterns that count (none: all);
+    `test_files`: of monitoring. `senders`: caches by host, or host:port. `scopes`: Rucio's, by beginnings of
+    paths that do not tell them.
     """
 
     salt: str = ""
@@ -61,16 +56,13 @@ class Site:
 class Source:
     """One raw format: how its records become rows of `table`, whichever engine runs it.
 
-    One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
-    a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
-    missing). `decode(…)` is for files that only make sense one after the other, see `workspace.Decode`.
-    `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
+    One of three reads it: `query(site)`, or `query(site, header)` with `header(line, path)` of a first line
+    that names columns (SchemaError); `decode(…)` files in their order (`workspace.Decode`); `read(spark,
+    path, day=…)` by Spark alone: a frame and its definition.
 
-    `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
-    of files. `of_paths`: records name files by their paths alone. `of_caches`: they are those of the caches
-    themselves, with the bytes served from disk.
-    `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
-    at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
+    `is_whole`: all files at a path are one input. `has_sizes`: of files; `of_paths`: names files by paths
+    alone; `of_caches`: caches' own, with bytes from disk; `of_sessions`: users are sessions; `in_two_parts`:
+    ends and bytes come after opens; `is_local`: reads this machine's folders only.
     """
 
     query: Callable[..., Query] | None = None
@@ -86,8 +78,7 @@ class Source:
     in_two_parts: bool = False
     is_local: bool = False
     name: str = ""
-    entry: EntryPoint | None = None
-    """Where another package brings the source; None for ours."""
+    entry: EntryPoint | None = None  # where another package brings the source; None for ours
 
     def lines(self, site: Site, first_line: Callable[[], str], path: str) -> Query:
         """The definition of lines; `first_line` of those at `path` is asked where it may be a header."""
@@ -104,10 +95,7 @@ class Source:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Raise ConfigError that names the package where code of another package fails in the block.
-
-        What that prints is no answer of a command: it goes to stderr.
-        """
+        """Blame its package, by ConfigError, for what fails in the block; what it prints goes to stderr."""
         if self.entry is None:
             yield
             return
@@ -117,10 +105,7 @@ class Source:
 
 @functools.cache
 def load_source(name: str) -> Source:
-    """The source of files called `name`; of two of one name ours.
-
-    Raises ConfigError if there is none, or if a package brings it that cannot be used.
-    """
+    """The source called `name`, ours first. Raises ConfigError if there is none that can be used."""
     entries = SOURCES.of_others(name)
     if name in OURS:
         for entry in entries:

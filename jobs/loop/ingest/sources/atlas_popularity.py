@@ -1,11 +1,6 @@
-"""ATLAS's daily popularity roll-up: TSV, one row a day, user, dataset, RSE and kind of event.
-
-Columns in this order, or as a header line tells. Of no use here: project, datatype, run_number, stream_name,
-prod_step, version, length, distinct_files and panda_jobs.
-"""
+"""ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and event; columns as below or named."""
 
 import functools
-from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -36,23 +31,25 @@ def header(line: str, path: str) -> Header:
 
 
 def query(site: Site, header: Header) -> sql.Query:
-    """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
-
-    `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
-    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
-    """
+    """Accesses of datasets, a row a line; `n_reads`: file_ops, else ops; of a day, known at created_at."""
     at = header.names.index("user") if "user" in header.names else None
     parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
     fields = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
+    texts = {
+        name: sql.word(sql.text(f"fields[{header.names.index(name) + 1}]"))
+        if name in header.names
+        else "CAST(NULL AS VARCHAR)"
+        for name in _COLUMNS
+    }
     return sql.Query(
         table=ACCESSES,
         where=header.where,
         prepare=functools.partial(_with_bucket, at),
         steps=[
             {"fields": "string_split(value, chr(9))"},
-            _fields(header.names),
+            {"malformed": f"len(fields) <> {len(header.names)}", **texts},
             parsed,
             {"n_reads": "coalesce(nullif(n_file_ops, 0), n_ops)"},
             *sql.with_parts('"name"', "scope"),
@@ -61,17 +58,6 @@ def query(site: Site, header: Header) -> sql.Query:
         reason=_reason(),
         sample=f"concat_ws(chr(9), {fields})",
     )
-
-
-def _fields(names: Sequence[str]) -> dict[str, str]:
-    """Each of _COLUMNS as a text (null: empty or not there)."""
-    texts = {
-        name: sql.word(sql.text(f"fields[{names.index(name) + 1}]"))
-        if name in names
-        else "CAST(NULL AS VARCHAR)"
-        for name in _COLUMNS
-    }
-    return {"malformed": f"len(fields) <> {len(names)}", **texts}
 
 
 def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:

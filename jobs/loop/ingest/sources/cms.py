@@ -1,8 +1,4 @@
-"""CMS's two popularity streams: JSON lines of MONIT with the record in `data`, times in ms.
-
-A field is read as `{"data": {"file_lfn": …}}` or as `{"data.file_lfn": …}`. `server_domain` and its like are
-what the server knows of itself and of its client.
-"""
+"""CMS's two popularity streams: JSON lines of MONIT, times in ms, with fields in `data` or as `data.x`."""
 
 import functools
 from collections.abc import Sequence
@@ -31,11 +27,10 @@ _UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
 def query(site: Site, *, site_column: str) -> sql.Query:
-    """Accesses, one row a record; `site_column` is where the job ran.
+    """Accesses, one row a record; `site_column` is where the job ran. A cache's own fetch is refused.
 
-    A record whose client is one of the site's caches is a cache's own fetch, and refused. `known_at` is the
-    metadata's kafka_timestamp, else its timestamp, else end_time. Bytes are the greater of read_bytes and
-    read_bytes_at_close, as a lost packet leaves one of them short.
+    `known_at`: the metadata's kafka_timestamp, else timestamp, else end_time. Bytes are the greater of
+    read_bytes and read_bytes_at_close, as a lost packet leaves one of them short.
     """
     parsed = (
         {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
@@ -48,24 +43,20 @@ def query(site: Site, *, site_column: str) -> sql.Query:
         where=sql.LINES,
         steps=[*record_fields.columns(_NAMES, numbers=_NUMBERS), parsed, known, *sql.with_parts("lfn")],
         columns=_columns(site) | {"site": site_column},
-        reason=_reason(site.caches),
+        reason=sql.first_reason(
+            ("malformed", "malformed JSON"),
+            ("lower(is_transfer) IN ('true', '1')", "not a read: transfer"),
+            ("contains(lower(app_info), 'cachecast')", sql.OURS),
+            (is_one_of("client", site.caches), "client is a cache"),
+            *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
+            (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
+            *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+            ("known_us IS NULL", "missing field: end_time"),
+            *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
+            *((f"n_{n} < 0", "negative size") for n in _SIZES),
+            (_IS_WRITE, "not a read: write"),
+        ),
         sample=sql.without_users("value"),
-    )
-
-
-def _reason(caches: Sequence[str]) -> str:
-    return sql.first_reason(
-        ("malformed", "malformed JSON"),
-        ("lower(is_transfer) IN ('true', '1')", "not a read: transfer"),
-        ("contains(lower(app_info), 'cachecast')", sql.OURS),
-        (is_one_of("client", caches), "client is a cache"),
-        *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
-        (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
-        *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
-        ("known_us IS NULL", "missing field: end_time"),
-        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
-        *((f"n_{n} < 0", "negative size") for n in _SIZES),
-        (_IS_WRITE, "not a read: write"),
     )
 
 
@@ -118,7 +109,7 @@ def _stated(time: str) -> str:
 
 
 def _micros_of_ms(milliseconds: str) -> str:
-    """µs since 1970 of a number of milliseconds, or text of one; null if it is none, or seconds or µs."""
+    """µs since 1970 of milliseconds, a number or its text; null if it is none, or seconds or µs."""
     value = f"try_cast({milliseconds} AS DOUBLE)"
     in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
     return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"

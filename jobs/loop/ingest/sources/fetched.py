@@ -1,7 +1,6 @@
-"""The bytes a cache fetched for each read: what is on its disk after the read, less what was there before.
+"""The bytes a cache fetched for each read: what is on its disk after it, less what was before.
 
-XCache's own count of missed bytes is too small: a read of a block that is still being fetched counts as a
-hit, so a cold file of large blocks is nearly all hits. The bytes on disk are right in every version.
+XCache's own count is too small: a read of a block that is still being fetched counts as a hit.
 """
 
 import datetime as dt
@@ -14,15 +13,9 @@ from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources.workspace import Workspace
 
-RowsOf = Callable[[str, Sequence[str] | None], pa.Table]
-"""The rows of a day of the table: some columns, or all."""
-
-LOOK_BACK_DAYS = 3
-"""How far back the previous read is looked for; so a record can change reads this long after it."""
-
-SOURCE = "xcache_gstream"
-"""The source with one record per read, so that the disk can be compared between two reads."""
-
+RowsOf = Callable[[str, Sequence[str] | None], pa.Table]  # a day's rows: some columns, or all
+LOOK_BACK_DAYS = 3  # for the previous read; so a record can change reads this long after it
+SOURCE = "xcache_gstream"  # one record per read, so that the disk can be compared between two
 _FACTS = (
     *("event_id", "source", "cache", "did", "name", "accessed_at", "closed_at", "size_bytes", "read_bytes"),
     *("bytes_hit", "bytes_missed", "disk_bytes", "disk_accesses", "bypassed_bytes"),
@@ -49,12 +42,11 @@ def hit(read: str, missed: str) -> str:
 
 
 def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]:
-    """Correct `bytes_missed` and `bytes_hit` in `merged` by the previous reads; returns the changed days.
-
-    The order in which records are pulled makes no difference. `others`: days of the table that `merged`
-    lacks; the rows of such a day are added to it if one of them changes.
-    """
-    touched = _touched(space)
+    """Correct missed and hit bytes of `merged`, and of days `others`, by previous reads; the changed days."""
+    new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
+    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
+    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]
+    touched = list(days.to_pylist())
     if not touched:
         return set()
     near = [day for day in others if _is_near(dt.date.fromisoformat(day), touched, LOOK_BACK_DAYS)]
@@ -78,14 +70,6 @@ def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]
     space.add(("old", rows_of(day, None)) for day in near if day in changed)
     _replace(space)
     return changed
-
-
-def _touched(space: Workspace) -> list[dt.date]:
-    """The days of the new records; the table `settling` has their files."""
-    new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
-    space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
-    days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]
-    return list(days.to_pylist())
 
 
 def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:

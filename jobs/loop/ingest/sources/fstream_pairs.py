@@ -1,8 +1,7 @@
 """Opens and closes of an f-stream that come apart: in another order, or in different pulls.
 
-A close that overtook its open, or whose open is in an earlier pull, ends the access that is there, or takes
-it back if it turns out to be no read. The table `unpaired` keeps what no access shows and a later pull may
-need: opens for writing, closes without their open, and closes that say that theirs was no read.
+A close ends the access that is there, or takes it back as no read. The table `unpaired` keeps what a later
+pull may need: opens for writing, closes without their open, and closes that say that theirs was no read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ _LONGEST_OPEN_S = 3 * 86400
 _LEAST_BLOCK_BYTES = 64 * 1024
 _ROWS_AT_ONCE = 20_000
 _NOTHING = 'coalesce("read", 0) = 0 AND coalesce(readv, 0) = 0'
+_NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
+_OF_CLOSES = ("event_id", "accessed_at", "read_bytes", "source")
 
 
 def no_read(for_writing: str, size_bytes: str) -> list[tuple[str, str]]:
@@ -73,7 +74,7 @@ class Pairs:
                 self._refusing.append(row)
 
     def pair(self, space: Workspace, opens: sql.Query, event_id: str, earlier: Earlier) -> None:
-        """Add the accesses that closes end, retract those that are no reads, and leave `space.unpaired`.
+        """Add accesses that closes end, retract those that are no reads, leave `space.unpaired`.
 
         `opens`: how a row is an access whatever its close says; `event_id`: of a row.
         """
@@ -115,7 +116,6 @@ class Pairs:
         return pa.concat_tables(rows.select(UNPAIRED.column_names) for rows in halves)
 
     def _opened(self, earlier: Earlier) -> Sequence[pa.Table]:
-        """The accesses that were opened in the days before the lone closes."""
         closed = _seconds(self._lone, "closed_us")
         if not closed:
             return ()
@@ -130,12 +130,8 @@ def _may_refuse(row: Mapping[str, object]) -> bool:
 
 
 def _seconds(rows: Iterable[Mapping[str, object]], name: str) -> list[int]:
-    """Times of `rows` (µs) in seconds, those that a record can have."""
     seconds = (int(str(row[name])) // 1_000_000 for row in rows)
     return [at_s for at_s in seconds if 0 <= at_s < sql.LATEST_S]
-
-
-_NAMES = ", ".join(f'"{name}"' for name in ACCESSES.column_names)
 
 
 def _statements(event_id: str) -> Iterator[str]:
@@ -182,6 +178,3 @@ def _kept(event_id: str) -> str:
         f"false AS is_open, {empty} FROM ({closes}) WHERE closed_us BETWEEN 0 AND {sql.LATEST_S * 1_000_000} "
         "UNION ALL BY NAME SELECT *, true AS is_open FROM writes)"
     )
-
-
-_OF_CLOSES = ("event_id", "accessed_at", "read_bytes", "source")

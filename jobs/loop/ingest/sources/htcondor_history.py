@@ -1,7 +1,6 @@
-"""HTCondor's history: job ads as JSON, one a line (`condor_history -jsonl`) or over several lines (`-json`).
+"""HTCondor's history: job ads as JSON, a line each (`-jsonl`) or over several (`-json`), of any pool.
 
-Attributes of the glidein and of the experiments are read where an ad has them: those of CRAB and WMAgent of
-CMS, and what CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
+What the glidein, CRAB, WMAgent and CMSSW (by Chirp) add is read where an ad has it.
 """
 
 from features.schema import JOB_RECORDS
@@ -23,8 +22,7 @@ _ON_WORKERS = (
 )
 """Universes whose jobs hold a worker's slot; container and docker are vanilla (5) by number. Scheduler's (7:
 DAGMan) and local's (12) run where they are submitted; grid's (9) are in the history of another system."""
-_SAME_START_US = 60_000_000
-"""JobStartDate and JobCurrentStartDate of one run differ by no more."""
+_SAME_START_US = 60_000_000  # JobStartDate and JobCurrentStartDate of one run differ by no more
 _TEXTS = (
     *("GlobalJobId", "ClusterId", "ProcId", "DAGManJobId", "Owner", "JobStatus", "ExitBySignal"),
     *("LastRemoteHost", "CRAB_ReqName", "CRAB_Id", "CRAB_Retry", "CRAB_UserHN", "WMAgent_RequestName"),
@@ -35,11 +33,7 @@ _TEXTS = (
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per ad of a worker's job that completed, or was removed after it had started.
-
-    A job has failed if it was removed, if a signal ended it, or if its exit code is not 0. The id of a CRAB
-    job is what CMSSW reports as `app_info` of its reads.
-    """
+    """Job records of ended worker's jobs; failed: removed, by signal or exit code; id: CMSSW's `app_info`."""
     crab_job = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
     default_universe = "CASE WHEN ends_with(Cmd, 'condor_dagman') THEN '7' ELSE '5' END"
     facts = {
@@ -81,10 +75,7 @@ def query(site: Site) -> sql.Query:
 
 
 def _runs() -> dict[str, str]:
-    """CPU and wall time of all runs and of the last one, and whether there were several.
-
-    RemoteWallClockTime is of all runs; RemoteUserCpu and RemoteSysCpu leave out those that were evicted.
-    """
+    """CPU and wall time of all runs and the last, and whether there were several; Remote… lacks some."""
     last = ", ".join(f"nullif({number(name)}, 0)" for name in _LAST_RUN)
     system = f"coalesce({number('CumulativeRemoteSysCpu')}, {number('RemoteSysCpu')}, 0)"
     restarted = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"
@@ -98,7 +89,6 @@ def _runs() -> dict[str, str]:
 
 
 def _times() -> dict[str, str]:
-    """CPU and wall time of the same runs: of all, else of the last, else of the only one."""
     of_all, of_last = "all_cpu + all_wall IS NOT NULL", "last_wall IS NOT NULL OR ran_again IS NOT TRUE"
     return {
         "cpu": f"CASE WHEN {of_all} THEN all_cpu WHEN {of_last} THEN last_cpu END",

@@ -1,7 +1,4 @@
-"""What the sources of jobs share: which records are refused, and the columns of the table `job_records`.
-
-A source's steps end with the columns named in `FIELDS`, and `malformed`.
-"""
+"""What sources of jobs share: refusals and columns of `job_records`, of steps that end with `FIELDS`."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,14 +22,11 @@ where the job ran, its exit code, and whether it failed. A job that failed early
 _LONGEST_S = 60 * 86400
 _LONGEST_SPAN_S = 366 * 86400
 _MOST_CORES = 4096
-_SLACK_S = 60
-"""Clocks of a node and of its batch system differ by less."""
-_MOST_BUSY = 1.2
-"""Threads use somewhat more than the cores that they asked for; what is far above counts other cores."""
+_SLACK_S = 60  # clocks of a node and of its batch system differ by less
+_MOST_BUSY = 1.2  # threads use somewhat more than the cores that they asked for
 _SEVERAL_LINES = r"""^\s*([\[\]{},]|"[A-Za-z0-9_]+"\s*:.*)$"""
 _DOCUMENT = r"""^\s*(\[\s*\{|\{.*"jobs"\s*:\s*\[\s*\{)"""
-_MOST_OF_A_LINE = 2**17
-"""Records in a line of 16 MiB: none is shorter than 128 bytes."""
+_MOST_OF_A_LINE = 2**17  # records in a line of 16 MiB: none is shorter than 128 bytes
 _LONGEST_NAME = 1024
 _NO_NAME = "^(?:[{[]|/Expr[(]|(?i:undefined|error|nat)$)"
 """Objects, lists, and what HTCondor writes for an expression, or for what it could not evaluate."""
@@ -53,9 +47,8 @@ def query(
 ) -> sql.Query:
     """Job records of a source; `columns`: those that it alone knows; `first`: checks before all others.
 
-    `known_at` is the end of the job, else when it was reported. Only a failed job may lack times and cores;
-    `unmeasured`: it may lack its CPU time. With `of_one_pool` a job that names no site is of this one. A
-    sample of a refused record names no user.
+    Known at the end, else when reported. Only a failed job may lack times and cores; `unmeasured`: its CPU
+    time. `of_one_pool`: a job without a site is of this one. Samples name no user.
     """
     columns = {"site": "site", "node": urls.host_name("node"), **columns}
     names = {name: named(columns[name]) for name in ("kind", "site", "node", "dataset")}
@@ -125,10 +118,7 @@ def _reason(
 
 
 def records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` of lines (value, input) with a line per record.
-
-    A line that is a list of records, or an object with such a list as `jobs`, becomes several.
-    """
+    """`batch` of lines (value, input), one per record: also of lists of them, or objects with such `jobs`."""
     if not pc.any(pc.match_substring_regex(batch["value"], _DOCUMENT)).as_py():
         return batch
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
@@ -159,10 +149,8 @@ def cores(*fields: str) -> str:
 
 
 def named(name: str) -> str:
-    """`name`, or null if it stands for none."""
     return f"CASE WHEN NOT regexp_matches({name}, {literal(_NO_NAME)}) THEN {name} END"
 
 
 def first_of(*fields: str) -> str:
-    """The first of the columns that names something."""
     return f"coalesce({', '.join(named(field) for field in fields)})"

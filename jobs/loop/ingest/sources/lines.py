@@ -19,18 +19,15 @@ import pyarrow.compute as pc
 from features.common.errors import InputError, NotPlainError
 from features.common.input_files import PACKED, InputFile, Unpacked, plain
 
-MOST_LINE_BYTES = 16 * 2**20
-"""Of one line; what is longer is cut there, which makes no record of it."""
+MOST_LINE_BYTES = 16 * 2**20  # of one line; what is longer is cut there, which makes no record of it
 
 # What a core's cache holds, and no fewer lines than DuckDB takes at once.
 _CHUNK_BYTES = 2**20
 # A MiB may be a million lines, and each has the name of its file.
 _LINES_AT_ONCE = 2**16
 _LINE_FEED = 10
-_MAY_HOLD_LINES = 2**20
-"""Every packed file may hold so many lines, and a large one a line for each of its bytes."""
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What text in UTF-16 begins with."""
+_MAY_HOLD_LINES = 2**20  # every packed file may, and a large one a line for each of its bytes
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # what text in UTF-16 begins with
 # What is quoted in a URI of Java's.
 _QUOTED = re.compile('[\x00-\x20"#%<>?\\[\\\\\\]^`{|}\x7f-\xa0]')
 
@@ -56,7 +53,6 @@ class Piece(NamedTuple):
 
 
 def uri_of(file: InputFile) -> str:
-    """The name of an input, as Spark has it."""
     return f"file:{_QUOTED.sub(lambda match: quote(match[0]), str(file.path.absolute()))}"
 
 
@@ -76,10 +72,9 @@ def pieces(file: InputFile, most_bytes: int) -> list[Piece]:
 def batches(
     pieces: Iterable[Piece], refuse: Callable[[InputFile, NotPlainError], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The lines of `pieces`: value, as `text_of` has it, and input, the file's URI.
+    """The lines of `pieces`: value (`text_of`) and input, the file's URI; gz, bz2, zst are unpacked.
 
-    A line ends with a line feed, a carriage return or both. gz, bz2 and zst by their suffix. `refuse` is
-    called with what is no plain file. Raises InputError naming a file that is broken.
+    `refuse` is called with what is no plain file. Raises InputError naming a file that is broken.
     """
     for piece in pieces:
         try:
@@ -113,7 +108,6 @@ def first_line(files: Sequence[InputFile]) -> str:
 
 
 def fail(file: InputFile, why: NotPlainError) -> None:
-    """Raise InputError, for readers that refuse nothing."""
     raise InputError(f"cannot read {file.path}: it is {why.kind}, not a plain file")
 
 

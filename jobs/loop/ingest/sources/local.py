@@ -14,11 +14,9 @@ from features.common.errors import InputError, NotPlainError
 from features.common.input_files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
-_MOST_LEVELS = 100
-"""Of folders; a folder below counts as refused."""
+_MOST_LEVELS = 100  # of folders; a folder below counts as refused
 _PACKED = (".gz", ".bz2", ".zst", ".parquet")
-_UNPACKED = 10
-"""Bytes in memory of a byte in a packed file, about."""
+_UNPACKED = 10  # bytes in memory of a byte in a packed file, about
 WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
@@ -29,10 +27,9 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
 
 
 def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
-    """The files at `places`, in order, whatever they are: links, pipes and the like are refused when read.
+    """The files at `places`, in order; links, pipes and the like are refused only when read.
 
-    Of a folder those in it, and in its folders called `key=value`; `whole`: in all. Hidden ones (`.x`, `_x`)
-    and other folders are left out, but for a folder with a suffix, which stands where a file is expected.
+    Of a folder those in it and in its `key=value` folders (`whole`: all), but hidden ones (`.x`, `_x`).
     """
     files = itertools.chain.from_iterable(_files_in(place, whole) for place in places)
     return sorted(set(files))
@@ -45,11 +42,7 @@ def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
-    """The files and folders at `path`, which may be a glob, in order.
-
-    `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError if
-    nothing is there, or `path` is on another file system.
-    """
+    """The files and folders at `path`, perhaps a glob; `given`: what an operator gave. Raises InputError."""
     place, root = local_path(path), local_path(given or path)
     if not os.path.lexists(root):
         root = _before_wildcards(root)
@@ -78,12 +71,10 @@ def check_plain(path: str) -> None:
 
 
 def unpacked_bytes(name: str, size_bytes: int) -> int:
-    """Bytes in memory of a file, about."""
     return size_bytes * (_UNPACKED if name.endswith(_PACKED) else 1)
 
 
 def status_of(file: InputFile) -> os.stat_result:
-    """Size and times of `file`. Raises InputError."""
     try:
         return file.status()
     except OSError as error:
@@ -101,7 +92,6 @@ def _below(root: Path, place: Path) -> InputFile:
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` is on this machine's file system."""
     scheme = _SCHEME.match(path)
     return scheme is None or scheme[1] == "file"
 

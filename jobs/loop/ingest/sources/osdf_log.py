@@ -7,10 +7,7 @@ _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row a line that read something; the time is when it was logged.
-
-    `cache` is the server where the line says that it is one.
-    """
+    """Accesses, one row a line that read something, when logged; `cache`: the server, if it says it is."""
     fields = {
         name: f"nullif(regexp_extract(value, '\\[{name}:((?:\\[[^\\]]*\\])?[^\\]]*)\\]', 1), '')"
         for name in _FIELDS

@@ -1,7 +1,4 @@
-"""PanDA's jobs: JSON as BigPanDA answers (a record per line, a list, or `jobs`), or CSV with a header.
-
-Columns are PanDA's, in lower case; those of a CSV may be in upper case.
-"""
+"""PanDA's jobs: JSON of BigPanDA (lines, a list, or `jobs`), or CSV with a header, in any case."""
 
 from features.common.names import literal
 from features.schema import JOB_RECORDS
@@ -22,8 +19,7 @@ _CODES_OF_SERVER = (
 _FIELDS = (*_NEEDED, *_TEXTS, *_CODES_OF_SERVER)
 _ENDED = ("finished", "failed", "cancelled", "closed")
 _NO_TIME = "[0 .]+|0000-.*|1970-01-01.*|(?i:nat)"
-_SERVER = "^(?:ai)?panda[^.]*([.]|$)"
-"""Hosts of PanDA's server, which changes jobs that no pilot reports on."""
+_SERVER = "^(?:ai)?panda[^.]*([.]|$)"  # hosts of PanDA's server, which changes jobs that no pilot reports on
 
 
 def header(line: str, path: str) -> Header:
@@ -36,8 +32,7 @@ def header(line: str, path: str) -> Header:
 def query(site: Site, header: Header) -> sql.Query:
     """Job records, one per job that ended after a worker had it.
 
-    A failed job need not have a start, unless the server says why it never ran. Wall time is from start to
-    end. `read_bytes` are those of the input files: PanDA rarely states what was read of them.
+    A failed job needs no start, unless the server says why it never ran; `read_bytes`: of the input files.
     """
     is_csv = bool(header.names)
     names = [name for name in _FIELDS if name in header.names]

@@ -1,7 +1,4 @@
-"""Pelican's public access records (OSDF): JSON lines, each day a file of the caches and one of an origin.
-
-`op_time` is the server's uptime, no duration. The sizes of files are not stated.
-"""
+"""Pelican's public access records (OSDF): JSON lines; `op_time` is the server's uptime. No sizes of files."""
 
 from collections.abc import Sequence
 
@@ -15,19 +12,13 @@ _NUMBERS = ("timestamp", "bytes_sent", "bytes_rcvd", "op_time", "count")
 _NONE = r"(?i)^(n/?a|null|none|unknown|missing directory|localhost.*|\[?(::)?(ffff:)?(127[.][0-9.]+|1)?\]?)$"
 """What stands for none; a loopback address, whose `::` the records may lack, names nobody."""
 _ADDRESS = r"(?i)^\[?(?:(?:::)?ffff:)?([^\[\]]*)\]?$"
-_CACHES = "(?i)^(xrdcl-|xrootd)"
-"""The agents of caches at an origin."""
+_CACHES = "(?i)^(xrdcl-|xrootd)"  # the agents of caches at an origin
 _PERSON = '"remote_ip"[ ]*:[ ]*"[^"]*("|$)'
 _DAY_US = 86400 * 1_000_000
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row per record.
-
-    A transfer in parts gives a row per part: which belong together is known only when all files are there,
-    and the table does not depend on how they are cut. `accessed_at` is the record's time, its end is not
-    reported. `known_at` is the end of the day, when the day's file is published.
-    """
+    """Accesses, one row per record (of a transfer in parts per part), known at the end of their day."""
     ms = 'try_cast("timestamp" AS DOUBLE)'
     parsed = {
         "path": urls.plain_path(_known("object_name")),

@@ -1,7 +1,4 @@
-"""Lines of files whose first line names the columns: as columns of text, and `malformed`.
-
-Columns of the fields of JSON records, within envelopes of MONIT and Elasticsearch or not.
-"""
+"""Lines of CSV, or of JSON (in envelopes of MONIT or Elasticsearch or not), as text columns, `malformed`."""
 
 import csv
 import dataclasses
@@ -32,10 +29,7 @@ class Header:
 
 
 def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
-    """The header of a CSV file with this first line, `needs[0]` of an empty one.
-
-    Raises SchemaError unless one of `needs`, sets of columns, is among its columns.
-    """
+    """The header in a first line; `needs[0]` of an empty one. Raises SchemaError without any of `needs`."""
     names = _fields(line) if line else list(needs[0])
     if not any(set(need) <= set(names) for need in needs):
         missing = " or ".join(str(sorted(set(need) - set(names))) for need in needs)
@@ -46,11 +40,7 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
 def csv_columns(
     names: Sequence[str], columns: Sequence[str], others: Sequence[str] = ()
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of a batch of CSV lines (value, input) what the steps `fields(columns)` need.
-
-    `others`: columns that only the file names, which become `other 0`, `other 1`, …
-    `malformed`: the line has more or fewer fields than `names`.
-    """
+    """Makes of CSV lines what `fields(columns)` needs, and `malformed`; `others` become `other 0`, …"""
     called = [*((name, name) for name in columns), *((f"other {i}", name) for i, name in enumerate(others))]
     return functools.partial(
         _columns, len(names), tuple((column, names.index(name)) for column, name in called)
@@ -95,12 +85,10 @@ def columns(
 ) -> list[sql.Columns]:
     """Steps that make of `value` each of `names` as a text column; null where absent, or as `word` has it.
 
-    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
-    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
-    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
-    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
-    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
-    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
+    `data.size` is the field `size` of `data`, or of that whole name; its column is `size`. `numbers` are read
+    faster; `states` are texts as they are. `times` (s; 0: none) become µs since 1970, `counts` whole numbers;
+    `unparsable` is the first of them that is there but none. `malformed`: no one JSON object; `record`: the
+    object without envelopes.
     """
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}
@@ -112,8 +100,19 @@ def columns(
     kinds = dict.fromkeys(names, "VARCHAR") | dict.fromkeys((*numbers, *times, *counts), "JSON")
     outer = dict.fromkeys(name.split(".")[0] for name in names if "." in name)
     others = [f"json_type(record, '$.{name}') NOT IN ('OBJECT', 'NULL')" for name in outer]
+    envelopes = ["_source"] if ("data" in outer) else ["_source", "data"]
+    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
+    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
     steps: list[sql.Columns] = [
-        *_parsed(kinds, has_data="data" in outer),
+        *[
+            {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
+            {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
+            # What is not JSON must not come to the functions that parse it: they would raise.
+            {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
+            {"outer json": f"json_transform(whole, {structure})"},
+            {"enveloped": _in_envelopes(envelopes)},
+            {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
+        ],
         {_column(name, name in words): field for name, field in texts.items()}
         | {f"{name} text": _unquoted(_member(name)) for name in stated}
         | {"malformed": f"coalesce({' OR '.join(['broken', *others])}, false)"},
@@ -138,25 +137,6 @@ def _unparsable(times: Sequence[str], counts: Sequence[str]) -> list[sql.Columns
             for name, text in stated_texts.items()
         },
         {"unparsable": f"CASE WHEN coalesce({', '.join(unread.values())}) IS NOT NULL THEN {first} END"},
-    ]
-
-
-def _parsed(kinds: Mapping[str, str], *, has_data: bool) -> list[sql.Columns]:
-    """Steps that make of `value` the struct `json`, of the fields `kinds`, and `record`.
-
-    `has_data`: records of the source have an object `data` themselves, so it is no envelope.
-    """
-    envelopes = ["_source"] if has_data else ["_source", "data"]
-    structure = _structure(dict(kinds) | dict.fromkeys(envelopes, "JSON"))
-    inner = 'enveloped IS NULL THEN "outer json" ELSE json_transform(enveloped'
-    return [
-        {"start": "CASE WHEN starts_with(value, ' ') THEN ltrim(value, ' ') ELSE value END"},
-        {"broken": "NOT (starts_with(start, '{') AND json_valid(value))"},
-        # What is not JSON must not come to the functions that parse it: they would raise.
-        {"whole": "CASE WHEN broken THEN '{}' ELSE value END"},
-        {"outer json": f"json_transform(whole, {structure})"},
-        {"enveloped": _in_envelopes(envelopes)},
-        {"json": f"CASE WHEN {inner}, {structure}) END", "record": "coalesce(enveloped, whole)"},
     ]
 
 

@@ -1,10 +1,8 @@
 """What a Rucio server knows of datasets: their files, where they lie, and when they came to be.
 
-Rows have the fields of a `rucio_files` line; one with `refused` stands for a name that gave no file.
-Questions are bulk, of 1000 DIDs at most, as the server takes no more. It is asked once a dataset which RSEs
-hold it whole; replicas are listed file by file only of RSEs that hold a part, which is ten times slower.
-Rules are those on datasets; of a file outside of datasets it is not known whether a rule keeps it. The server
-drops unknown DIDs silently, so what it tells is compared with what was asked.
+Rows have the fields of a `rucio_files` line; one with `refused` is a name without a file. Questions are bulk,
+of 1000 DIDs; replicas are listed by file only at RSEs with parts, which is ten times slower. Rules are those
+on datasets. The server drops unknown DIDs silently, so answers are compared with what was asked.
 """
 
 import datetime as dt
@@ -27,11 +25,7 @@ _FILE = rucio.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
 def rows(session: Session, names: Iterable[str]) -> Iterator[list[Row]]:
-    """The files of all `names`, in bounded lists; a file of two datasets comes twice.
-
-    `names`: DIDs of datasets, containers or files, or `scope:pattern` with `*`. What is named twice, as by
-    its container too, comes once. Raises ServiceError.
-    """
+    """The files of `names` (DIDs, `scope:pattern`), per dataset, in bounded lists. Raises ServiceError."""
     return _Catalogue(session).rows(names)
 
 
@@ -57,7 +51,15 @@ class _Catalogue:
                 origins: dict[Did, list[str]] = {rucio.did_of(file): [] for file in kinds["FILE"]}
                 self._add_replicas(origins, "")
                 yield [_row(f, None, f["created_at"], origins[rucio.did_of(f)]) for f in kinds["FILE"]]
-                dids = self._inside([rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"])
+                inside = []
+                for container in [rucio.did_of(m) for m in known if m["did_type"] == "CONTAINER"]:
+                    children = self._session.ask(
+                        f"content of {container.scope}:{container.name}",
+                        lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
+                        form=rucio.DID,
+                    )
+                    inside += [rucio.did_of(child) for child in children]
+                dids = self._new(inside)
             yield refused
 
     def _named(self, texts: Sequence[str]) -> tuple[list[Did], list[Row]]:
@@ -85,17 +87,6 @@ class _Catalogue:
         if not all(isinstance(name, str) for name in names):
             raise self._session.strange(f"datasets {scope}:{pattern}", "a name is no text")
         return [Did(scope, name) for name in names]
-
-    def _inside(self, containers: Iterable[Did]) -> list[Did]:
-        inside = []
-        for container in containers:
-            children = self._session.ask(
-                f"content of {container.scope}:{container.name}",
-                lambda client, it=container: client.list_content(it.scope, it.name),  # type: ignore[misc]
-                form=rucio.DID,
-            )
-            inside += [rucio.did_of(child) for child in children]
-        return self._new(inside)
 
     def _new(self, dids: Iterable[Did]) -> list[Did]:
         new = [did for did in dict.fromkeys(dids) if did not in self._seen]
@@ -137,7 +128,6 @@ class _Catalogue:
         return rows
 
     def _locked(self, datasets: Sequence[Mapping[str, str]]) -> dict[Did, set[str]]:
-        """The RSEs at which a rule keeps each of `datasets`."""
         asked = [{**dataset, "type": "dataset"} for dataset in datasets]
         locks = self._session.ask(
             "locks", lambda client: client.get_locks_for_dids(asked), form=rucio.DID | {"rse": (str,)}
@@ -203,7 +193,6 @@ def _utc(moment: dt.datetime) -> str:
 
 
 def line(row: Row, day: str) -> str:
-    """A row as a line of JSON, as Rucio had it on `day`."""
     return json.dumps(row | {"updated_at": f"{day}T00:00:00Z"}, separators=(",", ":"))
 
 

@@ -1,7 +1,6 @@
-"""Rucio's daily dumps in Avro: the folder of a date with `replicas`, `contents`, `rses` and perhaps `dids`.
+"""Rucio's daily dumps in Avro, by sqoop: a date's folder with `replicas`, `contents`, `rses`, perhaps `dids`.
 
-Written by sqoop: upper-case columns, RSE ids as bytes, times in ms, numbers as longs or strings. Spark's pip
-package holds its Avro reader but does not register its short name, so it is asked for by its class.
+Spark's pip package holds its Avro reader without its short name, so it is asked for by class.
 """
 
 import re
@@ -20,18 +19,17 @@ _AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 _DATE = re.compile(r"(?<![^/=])\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?![^/])")
 _KEY = ("SCOPE", "NAME")
 _AVAILABLE = "A"
+_CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
+_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 
 
 def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Query]:
     """Files with a replica, in the dump at `path`: one row a file, and one a refused replica.
 
-    `origins` are the RSEs with an available replica, but for volatile ones, which are caches; `locked` those
-    where a rule keeps it, if the dump has LOCK_CNT. A replica of an RSE that `rses` lacks is refused; its
-    file stays. `dataset` is the one the file was attached to first; of
-    a CMS block, the CMS dataset. `created_at` is from dids, else the first replica's. `known_at` is when the
-    file was there and attached: Rucio had it from then on. `updated_at` is the dump's date (that of the last
-    folder of `path` that has one, else `day`), never before known_at. A tier that the file's name does not
-    tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
+    `origins`: RSEs with an available replica, but caches (volatile); `locked`: those with rules, by LOCK_CNT.
+    A replica of an unknown RSE is refused, its file stays. `dataset`: attached first (a block's CMS dataset).
+    `created_at`: of dids, else the first replica; `known_at`: there and attached; `updated_at`: the dump's
+    date, else `day`. Raises InputError, SchemaError.
     """
     replicas = _with_verdict(_table(spark, path, "replicas", [*_KEY, "RSE_ID", "BYTES"], _OF_REPLICAS))
     is_cache = F.lower(F.col("VOLATILE").cast("string")).isin("1", "true")
@@ -57,10 +55,6 @@ def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Qu
     rows = files.unionByName(refused, allowMissingColumns=True).withColumn("input", F.lit(path))
     # The last date (`2026-03-01`) that a folder of `path` is called.
     return rows.withColumnRenamed("reason", "refused"), _query([day, *_DATE.findall(path)][-1])
-
-
-_CHILD = ("CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE")
-_OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 
 
 def _table(
@@ -98,7 +92,6 @@ def _with_verdict(replicas: DataFrame) -> DataFrame:
 
 
 def _files(replicas: DataFrame) -> DataFrame:
-    """One row per SCOPE, NAME: size, checksum, created, the origins, and those locked, in order."""
     is_origin = F.coalesce(F.col("STATE") == _AVAILABLE, F.lit(True)) & ~F.col("is_cache")
     locks = F.col("LOCK_CNT").cast("string").try_cast("long")
     locked = F.sort_array(F.collect_set(F.when(is_origin & (locks > 0), F.col("rse"))))
@@ -169,7 +162,7 @@ def _hex(rse_id: Column) -> Column:
 
 
 def _moment(ms: Column) -> Column:
-    """µs since 1970 of milliseconds, as a number or text; null if it is none, or seconds or µs."""
+    """µs since 1970 of milliseconds, a number or text; null if it is none, or seconds or µs."""
     value = ms.try_cast("double")
     in_range = (value >= sql.EARLIEST_MS) & (value < sql.LATEST_S * 1000)
     return F.when(in_range, F.rint(value * 1000).cast("long"))

@@ -1,9 +1,7 @@
 """Rucio's reply to a bulk file listing (`POST /dids/bulkfiles`-like), one JSON object a line.
 
-Fields: parent_scope, parent_name (the dataset), scope, name, bytes, adler32; optional created_at (ISO or
-seconds), known_at and updated_at (the same), rses (a list of names), locked (those of them where a rule keeps
-the replica), datatype and campaign (of the dataset, where the name does not tell them), and refused (why
-there is no file of this name; `rucio_server` notes it).
+Optional: created_at, known_at, updated_at (ISO or seconds), rses, locked (of them, by rules), datatype,
+campaign (of the dataset), and refused (why there is no file, by `rucio_catalogue`).
 """
 
 from features.schema import FILES
@@ -20,8 +18,8 @@ _TIMES = ("created_at", "known_at", "updated_at")
 def query(site: Site) -> sql.Query:
     """Files, one row a line; a file of several datasets comes several times.
 
-    `known_at` is the field, else created_at, else 00:00 UTC of `day`. `updated_at`, when the listing was
-    made, is the field, else the field known_at, else 00:00 UTC of `day`; never before known_at.
+    `known_at`: the field, else created_at, else 00:00 UTC of `day`; `updated_at`: the field, else the field
+    known_at, else that of `day`; never before known_at.
     """
     moments = {f"{name}_us": sql.micros_of_text(name) for name in _TIMES}
     midnight = f"epoch_us(TIMESTAMP '{site.day}')" if site.day else "CAST(NULL AS BIGINT)"

@@ -1,9 +1,7 @@
 """Rucio traces: JSON lines as Rucio's tracer and its HDFS archive hold them (`traces.YYYY-MM-DD*`).
 
-Reads are get, get_sm, sm_get, their `_a` twins (analysis jobs) and download. States that count as done are
-DONE, FOUND and FOUND_ROOT (read remotely by the job); a trace without a state counts as done. CMS's own
-traces (dmwm/rucio-tracers, of CMSSW's, CRAB's and XRootD's records) have no uuid, site, size or transfer: a
-file, when it was read, and where.
+Reads are get, get_sm, sm_get, their `_a` twins and download, done or without a state. CMS's own traces
+(dmwm/rucio-tracers) have no uuid, site, size or transfer: a file, when it was read, and where.
 """
 
 from features.common.names import literal
@@ -29,11 +27,10 @@ _AS_THEY_ARE = ("eventType", "clientState", "url", "usrdn", "uuid")
 def query(site: Site) -> sql.Query:
     """Accesses of traces: one row a trace of a read.
 
-    `accessed_at` is transferStart, else timeStart, file_read_ts, timestamp, or of a trace without a uuid
-    traceTimeentryUnix; `known_at` traceTimeentryUnix, else the end of the transfer, timestamp, file_read_ts.
-    A time of 0 is none. Without a uuid, traces of one file are the same if time, node, kind of job, account
-    and origin are. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where
-    the file was copied, null where the job read it remotely.
+    `accessed_at`: transferStart, else timeStart, file_read_ts, timestamp, or without a uuid
+    traceTimeentryUnix; `known_at`: traceTimeentryUnix, else the transfer's end, timestamp, file_read_ts; 0 is
+    none. Without a uuid traces agree by file, time, node, kind of job, account and origin. `read_bytes`: the
+    size where the file was copied, null where it was read remotely.
     """
     read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {
@@ -41,22 +38,6 @@ def query(site: Site) -> sql.Query:
         "end_us": _first("transferEnd", "timeEnd"),
         "known_us": _first("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
     }
-    return sql.Query(
-        table=ACCESSES,
-        where=sql.LINES,
-        steps=[
-            *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
-            moments,
-            *urls.with_hosts("url"),
-            *sql.with_parts("filename", "scope"),
-        ],
-        columns=_columns(site.salt),
-        reason=_reason(),
-        sample=sql.without_users("value"),
-    )
-
-
-def _reason() -> str:
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     incomplete = sql.first_reason(
         *((f"{name} IS NULL", f"missing field: {name}") for name in ("scope", "filename")),
@@ -74,7 +55,19 @@ def _reason() -> str:
         ("'cachecast' IN (appid, usr, account)", literal(sql.OURS)),
         (f"NOT {sql.is_one('clientState', _DONE)}", not_done),
     )
-    return f"coalesce({no_read}, {incomplete})"
+    return sql.Query(
+        table=ACCESSES,
+        where=sql.LINES,
+        steps=[
+            *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
+            moments,
+            *urls.with_hosts("url"),
+            *sql.with_parts("filename", "scope"),
+        ],
+        columns=_columns(site.salt),
+        reason=f"coalesce({no_read}, {incomplete})",
+        sample=sql.without_users("value"),
+    )
 
 
 def _columns(salt: str) -> dict[str, str]:

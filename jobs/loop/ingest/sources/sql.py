@@ -1,8 +1,4 @@
-"""What the definitions of sources are made of: DuckDB expressions, each a text.
-
-A definition is a `Query`: how raw records become rows of a table, each with a reason if it is refused. It is
-the same text wherever it runs (see `jobs.loop.ingest.sources.workspace`).
-"""
+"""What definitions of sources (`Query`) are made of: DuckDB expressions, the same text wherever it runs."""
 
 from __future__ import annotations
 
@@ -21,8 +17,7 @@ from replay.config import expression
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
 FUTURE = "in the future"
-_AHEAD_DAYS = 366
-"""A pull of old records may be dated before them, but not by years; nor does a read go on for one."""
+_AHEAD_DAYS = 366  # a pull of old records may be dated before them, but not by years
 TEST_FILE = "not a read: a test file of monitoring"
 # No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
 MOST_BYTES = 2**55
@@ -44,10 +39,7 @@ _MOMENT = f"{_DATE}(?:[T ]{_TIME}(?:Z| UTC|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)?)?"
 # As a pattern: DuckDB makes a join of each list of many words.
 _LONGEST_NUMBER = 24
 _LONGEST_NO_NAME, _NO_NAME = max(map(len, NO_NAMES)), literal(expression(NO_NAMES))
-
-Columns = Mapping[str, str]
-"""Expressions by the name of their column."""
-
+Columns = Mapping[str, str]  # expressions by the name of their column
 with_parts, named = urls.with_parts, urls.named
 
 
@@ -55,12 +47,10 @@ with_parts, named = urls.with_parts, urls.named
 class Query:
     """How raw records become rows of `table`.
 
-    `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
-    which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
-    `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
-    lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
-    stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused; `scopes`, `day`: see `Site`. Raises ValueError for a column of no table.
+    `steps`: columns added one step after the other; what fails `where` counts as none. `columns`: of the
+    table, by name. `reason`: null for an accepted record; `sample`: of a refused one. `prepare` makes of raw
+    lines (`value`, `input`) what the first step needs; `join` whole records of lines. `test_files`, `scopes`,
+    `day`: see `Site`. Raises ValueError for a column of no table.
     """
 
     table: Table
@@ -88,10 +78,7 @@ class Query:
 
     @property
     def text(self) -> str:
-        """A SELECT over `raw`: the table's columns, `reason`, `sample` and `input`.
-
-        A refused row keeps only its verdict, so that what is kept in memory is small.
-        """
+        """A SELECT over `raw`: the table's columns (null if refused), `reason`, `sample` and `input`."""
         columns = urls.scoped(_in_order(self.columns), self.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
@@ -161,14 +148,14 @@ LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END 
 def with_words(columns: Mapping[str, str]) -> list[Columns]:
     """Steps that add the columns that `columns` names, each the `word` of the text column that it names.
 
-    Few records have a text that is not its own word: only for those are words worked out, for all columns in
-    one expression, as planning many of them takes as long as parsing thousands of records.
+    Words are worked out only for records with odd ones, in one expression: its planning is slow.
     """
     texts = [f'"{field}"' for field in columns.values()]
     if len(texts) < 2:
         return [{name: word(field) for name, field in zip(columns, texts, strict=True)}]
     all_words = f"list_transform([{', '.join(texts)}], lambda t: {word('t')})"
-    is_odd = " OR ".join(f"({may_be_odd(field)})" for field in texts)
+    checks = (_is_none, _may_be_list, _may_be_number)
+    is_odd = " OR ".join(f"({check(field)})" for field in texts for check in checks)
     return [
         {"words": f"CASE WHEN {is_odd} THEN {all_words} END"},
         {
@@ -187,10 +174,7 @@ def text(field: str) -> str:
 
 
 def word(field: str) -> str:
-    """What a text names: null for words for none (`NA`, `null`, `-`), and 8 for the number 8.0.
-
-    Of a JSON list it is the only element; a list of more or of none names nothing.
-    """
+    """What a text names: null for words for none (`NA`, `null`, `-`), 8 for 8.0, a list's only element."""
     only = f"CASE WHEN json_array_length({field}) = 1 THEN json_extract_string({field}, '$[0]') END"
     number = f"coalesce(CAST({count(field)} AS VARCHAR), {field})"
     return (
@@ -216,11 +200,6 @@ def _may_be_list(field: str) -> str:
 def _may_be_number(field: str) -> str:
     is_short = f"strlen({field}) <= {_LONGEST_NUMBER}"
     return f"{field} < ':' AND {field} >= '0' AND {is_short} AND contains({field}, '.')"
-
-
-def may_be_odd(field: str) -> str:
-    """Whether the word of a text may be another than itself."""
-    return " OR ".join(f"({check(field)})" for check in (_is_none, _may_be_list, _may_be_number))
 
 
 def first_reason(*checks: tuple[str, str]) -> str:
@@ -261,7 +240,6 @@ def micros_of_text(moment: str) -> str:
 
 
 def timestamp(us: str) -> str:
-    """Timestamp of µs since 1970."""
     return f"make_timestamp({us})"
 
 

@@ -1,10 +1,7 @@
-"""URLs and paths of files, taken apart and made plain, so that a file has one name whatever named it.
+"""URLs and paths of files made plain, so that a file has one name, and what names tell: DuckDB expressions.
 
-And what names of files tell, as columns: DID, scope, dataset, tier, campaign and experiment.
-
-Of the forward-proxy form, `root://cache:1094//root://origin:1094//store/f.root`, a cache's own records hold
-the second half as a path, `/root:/origin:1094//store/f.root`; a user before the host is dropped. Expressions
-of DuckDB, as in `jobs.loop.ingest.sources.sql`.
+Of `root://cache:1094//root://origin:1094//store/f.root` a cache records the second half as a path,
+`/root:/origin:1094//store/f.root`; a user before the host is dropped.
 """
 
 from collections.abc import Mapping
@@ -30,8 +27,7 @@ _OF_URLS = (":", "?", "#", "&", "%")
 _REPEATED = ("//", "./")
 _CMS_DOOR = "^(?:/eos/(?:us)?cms)?(?:/store/test/xrootd/[^/]+)?/store/"
 _LHCB_DOOR = f"(?s)^/(?:eos/lhcb/grid/(?:prod|user)(/lhcb/.+)|.*({LHCB_LFN}))$"
-_OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"
-"""Where people keep copies, which are files of their own."""
+_OF_PEOPLE = "^/(?:afs|home|tmp|users?|eos/(?:home|user)[^/]*)/"  # people keep copies: files of their own
 
 
 def with_hosts(url: str) -> list[dict[str, str]]:
@@ -63,10 +59,7 @@ def source_host(url: str) -> str:
 
 
 def server(host: str) -> str:
-    """Column `host`, with its port if it has one, in one form: IPv6 in brackets; null for a loopback address.
-
-    Few have another form, so it is cheap.
-    """
+    """Column `host`, with its port if any, in one form: IPv6 in brackets; null for a loopback address."""
     may_be_loopback = " OR ".join(f"starts_with({host}, '{begin}')" for begin in ("127.", "[", "l", "L"))
     is_odd = f"{host} LIKE '%:%:%' OR {may_be_loopback} OR {host} = ''"
     return f"CASE WHEN {is_odd} THEN {_in_one_form(host)} ELSE {host} END"
@@ -85,8 +78,7 @@ def host_name(host: str) -> str:
 def plain_path(url: str) -> str:
     """`/store/f.root` of a path at a server, or of a URL of any form; with a slash at the beginning.
 
-    Without server, CGI, doubled slashes, and the prefix of a door: a path that ends in a whole LFN of CMS or
-    LHCb is that LFN, unless it lies in somebody's own area.
+    Without server, CGI, doubled slashes, and a door's prefix before an LFN of CMS or LHCb but a person's.
     """
     is_odd = f"NOT starts_with({url}, '/') OR {_holds(url, *_OF_URLS, *_REPEATED)}"
     is_behind_a_door = (
@@ -149,23 +141,16 @@ def _found(url: str, pattern: str) -> str:
 
 ATLAS_SCOPE = "^(data|mc|valid|hi)[0-9]{1,2}_"
 EXPERIMENTS = ("cms", "atlas", "lhcb", "osdf")
-UNKNOWN = "unknown"
-"""The scope of a file of which neither its name nor a record tells one."""
-GUESSED = (UNKNOWN, *EXPERIMENTS[1:])
-"""Scopes that stand for an experiment, and are not Rucio's; that of CMS is."""
+UNKNOWN = "unknown"  # the scope of a file of which neither its name nor a record tells one
+GUESSED = (UNKNOWN, *EXPERIMENTS[1:])  # they stand for an experiment, and are not Rucio's; CMS's is
 _HASHED = "^(.*)/([0-9a-f]{2})/([0-9a-f]{2})/([^/]+)$"
 """Rucio's own place for a file below a prefix: its scope, four digits of the MD5 of its DID, and its name."""
-_SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"
-"""Else two files would have one DID, and a name lead elsewhere."""
-_OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"
-"""Such scopes have a folder a part."""
+_SCOPE = "^[A-Za-z0-9_-][A-Za-z0-9_.-]*$"  # else two files would have one DID, and a name lead elsewhere
+_OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"  # such scopes have a folder a part
 
 
 def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
-    """Steps that add what column `name`, a plain path, tells of a file; or its name in `scope`.
-
-    A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
-    """
+    """Steps that add what `name`, a plain path (Rucio's `hash` ones too) or a name in `scope`, tells."""
     scope_of, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
     scopes = (
@@ -202,10 +187,9 @@ def plain(name: str) -> str:
 
 
 def named(name: str, scope: str | None = None) -> dict[str, str]:
-    """Columns did, scope, name, dataset, tier, campaign, experiment of a file (or dataset) called `name`.
+    """Columns did, scope, name, dataset, tier, campaign, experiment of `name`, after the steps `with_parts`.
 
-    Without `scope` it is the experiment, or `unknown`; an LFN of CMS is in scope cms whatever states another.
-    Add the columns of `with_parts` before.
+    Without `scope` it is the experiment, or `unknown`; an LFN of CMS is in scope cms in any case.
     """
     experiment, stated, file = part("parts", "experiment"), _of(name, "scope"), _of(name, "file")
     owner = f"coalesce({stated}, {experiment}, '{UNKNOWN}')"
@@ -225,10 +209,7 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
 
 
 def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, str]:
-    """`columns` of `named`, with the scope that `scopes` has for the longest beginning of the path.
-
-    It counts where a file is else called by its experiment; the names of CMS are its own.
-    """
+    """`columns` of `named`, with the scope by a path's longest beginning, where it is an experiment's."""
     if not scopes or "scope" not in columns:
         return dict(columns)
     name, guessed = columns["name"], columns["scope"]
@@ -242,5 +223,4 @@ def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, s
 
 
 def _of(name: str, what: str) -> str:
-    """A column of `with_parts` about column `name`."""
     return f"{what}_of_{name.strip(chr(34))}"

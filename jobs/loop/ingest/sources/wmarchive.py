@@ -1,7 +1,6 @@
 """WMArchive: framework job reports of CMS's production and CRAB jobs, a JSON document per line.
 
-Of a report's steps the CPU times and bytes are summed; the job lasts from the first start to the last stop.
-`meta_data.host` is the agent's machine, not the worker.
+Steps' CPU times and bytes are summed, from first start to last stop; `meta_data.host` is the agent's.
 """
 
 from features.common.names import literal
@@ -13,21 +12,14 @@ _TEXTS = (
     *("wmaid", "task", "meta_data.fwjr_id", "meta_data.host", "meta_data.wn_name", "meta_data.jobtype"),
     *("meta_data.jobstate", "meta_data.crab_id", "meta_data.crab_exit_code", "meta_data.ts"),
 )
-_CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"
-"""What CRAB's names of workflows begin with; the user follows."""
+_CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"  # what CRAB's names of workflows begin with; the user follows
 _UNSUBMITTED = "^(?:new|create|submit)"
-_AFTERWARDS = "^(?:stageOut|logArch)"
-"""Steps that fail if one before them did, although a report may have them first."""
-_MEBIBYTE = 2**20
-"""CMSSW's MB."""
+_AFTERWARDS = "^(?:stageOut|logArch)"  # steps that fail if one before them did, whatever their place
+_MEBIBYTE = 2**20  # CMSSW's MB
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per report.
-
-    A job whose state is not `success`, or with an exit code other than 0, has failed. Without NumberOfThreads
-    it held one core. Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
-    """
+    """Job records, one per report; failed: not `success`, or by exit code; only cmsRun reports CPU time."""
     lists = {
         name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"
         for name, path in {

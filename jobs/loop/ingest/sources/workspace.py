@@ -1,8 +1,4 @@
-"""A DuckDB database in which a pull turns raw records into rows; it lives as long as the pull.
-
-It reads nothing but Arrow batches that it is given, and spills to a folder of its own. Nothing in it comes
-from the network.
-"""
+"""A DuckDB database in which a pull turns Arrow batches into rows; it spills to a folder of its own."""
 
 import itertools
 import os
@@ -24,9 +20,7 @@ from features.schema import ACCESSES, Table, arrow_schema
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
-MEMORY = "2GB"
-"""What a workspace holds in memory; the rest is in its folder."""
-
+MEMORY = "2GB"  # what a workspace holds in memory; the rest is in its folder
 _Settings = dict[str, str | bool | int | float | list[str]]
 _MOST_CORES = 8
 _ROWS_AT_ONCE = 100_000
@@ -55,10 +49,7 @@ def refusals(table: Table, refused: Iterable[tuple[str, NotPlainError]]) -> pa.T
 
 
 def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of `batches` of raw records, all of one schema, about `rows` of them at a time, on one core.
-
-    Raises what `batches` raises.
-    """
+    """The rows of raw records, batches of one schema, about `rows` at a time, on one core."""
     schema, shared = parsed_schema(query.table), _Shared(_prepared(query, batches))
     first = next(shared, None)
     if first is None:
@@ -74,8 +65,7 @@ def parse(query: Query, batches: Iterable[pa.RecordBatch], *, rows: int) -> Iter
 class Workspace:
     """Rows of one table, as `parsed`, from any number of raw records. Use it within `opened`.
 
-    `unpaired`: rows of the table `unpaired` that the pull leaves, with their day; `alarms`: sentences for its
-    answer.
+    `unpaired`: rows of that table, which the pull leaves, with their day; `alarms`: for its answer.
     """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
@@ -115,7 +105,6 @@ class Workspace:
             self.database.unregister("records")
 
     def parse_kept(self, query: Query) -> None:
-        """Add the rows of the records of `raw`."""
         self.database.execute(f"INSERT INTO parsed {query.text}")
 
     def retract(self, events: str) -> None:
@@ -126,11 +115,9 @@ class Workspace:
         )
 
     def refuse(self, uri: str, why: NotPlainError) -> None:
-        """Count the input `uri` as refused."""
         self._refused.append((uri, why))
 
     def count_refused(self) -> None:
-        """Add a row per refused input to `parsed`."""
         self.add([("parsed", refusals(self.table, self._refused))])
         self._refused.clear()
 
@@ -161,11 +148,9 @@ class Workspace:
         self.database.commit()
 
     def select(self, text: str) -> pa.Table:
-        """The answer to a SELECT."""
         return self.database.sql(text).to_arrow_table()
 
     def batches(self, text: str, rows: int = _ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-        """The answer to a SELECT, about `rows` rows at a time."""
         yield from self.database.sql(text).to_arrow_reader(rows)
 
     def _create(self, name: str, types: dict[str, str]) -> None:
@@ -203,10 +188,9 @@ class Earlier(Protocol):
 
 
 class Decode(Protocol):
-    """Decodes a source in this process, because its files must be read one after the other.
+    """Decodes a source whose files must be read one after the other; returns how many records are missing.
 
-    It adds the rows of the files at `places` to a workspace; returns the records that the source says are
-    missing. `earlier` is for sources whose records come in two parts. Raises InputError.
+    It adds the rows of `places` to a workspace; `earlier`: for records in two parts. Raises InputError.
     """
 
     def __call__(
@@ -215,10 +199,7 @@ class Decode(Protocol):
 
 
 def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`rows` in their order, as batches of `schema`; a field that a row does not have is null.
-
-    Only a batch of them is in memory as Python's objects.
-    """
+    """`rows` in order, as batches of `schema`, one at a time as objects; a missing field is null."""
     stream = iter(rows)
     while batch := list(itertools.islice(stream, _ROWS_AS_OBJECTS)):
         yield pa.RecordBatch.from_pylist(batch, schema=schema)
@@ -242,7 +223,6 @@ class _Shared(Iterator[pa.RecordBatch]):
             raise
 
     def end(self) -> None:
-        """Give no more, so that all threads end soon."""
         with self._lock:
             self._batches = iter(())
 

@@ -16,10 +16,7 @@ _RECORD = (*_TIMES, *_BYTES, "bytes_read", "bytes_fetched", "nth", "wall_s", "n_
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses that the cinfo files below the folders `places` remember; a folder's name is the cache's.
-
-    Raises InputError if one is no folder.
-    """
+    """Accesses of cinfo files below folders, each named as its cache. Raises InputError if one is none."""
     for folder in (place.path for place in places):
         definition = query(folder.name, folder.absolute().as_uri())
         space.take(definition.reading(site), cinfo_rows.batches(folder))
@@ -29,9 +26,8 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 def query(cache: str, source: str) -> sql.Query:
     """Accesses of files (see `cinfo_rows.SCHEMA`) as those of `cache`; `source` is the input's URI.
 
-    An access is known when the cache writes it down, at its end. Its id is that of the cache, the file, its
-    start and its place among those that start in that second, so that it counts once however often the
-    namespace is scanned and whatever XCache merges.
+    Known at its end. Its id is of cache, file, start, and place among those of that second, so that it counts
+    once however often it is scanned and whatever XCache merges.
     """
     listed = "CASE WHEN len(records) > 0 THEN records WHEN fault IS NOT NULL THEN [NULL] ELSE [] END"
     return sql.Query(

@@ -15,9 +15,7 @@ from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings
 
-_SHOWN_HOSTS = 3
-"""Hosts under one name that a warning lists."""
-
+_SHOWN_HOSTS = 3  # hosts under one name that a warning lists
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("lfn", "cache", "site", "event_id", "remote")),
@@ -32,25 +30,26 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`.
-
-    `bytes_missed` is null where it follows from the cache's records before: see `jobs.loop.ingest.fetched`.
-    """
+    """Accesses, one row a `file_close`; `bytes_missed` is null where earlier ones tell it (`fetched`)."""
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
+    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
     return sql.Query(
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
         columns=_columns(),
-        reason=_reason(),
+        reason=sql.first_reason(
+            ("malformed", "malformed record"),
+            ("is_ours", sql.OURS),
+            ("lfn = ''", "missing field: lfn"),
+            *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in times),
+            *((f"{name} > {sql.MOST_BYTES}", f"impossible size: {name}") for name in sizes),
+        ),
         sample="concat_ws(' ', lfn, attach_t, detach_t)",
     )
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the captures at `places` (files, and folders of them); see `workspace.Decode`.
-
-    Several files are one stream, in order of their names.
-    """
+    """Accesses of the captures at `places`, one stream in order of their names; see `workspace.Decode`."""
     numberings, senders = Numberings(PSEQ_MODULUS), Senders(site)
     events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in captures_in(places))
     space.take(query().reading(site), batches_of(events, _SCHEMA))
@@ -59,10 +58,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 class Senders:
-    """The caches that servers report as: by the settings of `site`, else by the names they give themselves.
-
-    Nodes of a federation often share the name of their instance, so hosts that share a name are warned of.
-    """
+    """The caches that servers report as, by `site` or their own names; shared names are warned of."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -80,7 +76,6 @@ class Senders:
         return name or None
 
     def alarms(self) -> Iterator[str]:
-        """A sentence for each name that several servers share."""
         for name, hosts in sorted(self._hosts.items()):
             if len(hosts) > 1:
                 servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (
@@ -109,17 +104,6 @@ def _file_rows(
         space.refuse(source, error)
     reader.close()
     yield from [{"malformed": True, "input": source}] * reader.n_malformed
-
-
-def _reason() -> str:
-    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
-    return sql.first_reason(
-        ("malformed", "malformed record"),
-        ("is_ours", sql.OURS),
-        ("lfn = ''", "missing field: lfn"),
-        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in times),
-        *((f"{name} > {sql.MOST_BYTES}", f"impossible size: {name}") for name in sizes),
-    )
 
 
 def _columns() -> dict[str, str]:

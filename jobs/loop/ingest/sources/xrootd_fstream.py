@@ -1,7 +1,6 @@
 """XRootD's f-stream: one access a file opened at a server, as its binary UDP datagrams tell.
 
-An open for writing is a read only if its close says that bytes were read. What a close of another pull may
-change is in the table `unpaired`, see `fstream_pairs`.
+An open for writing is a read only if its close says so; for closes of other pulls see `fstream_pairs`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,7 @@ from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
 
 _NAMELESS = "server-"
-_FIRST_US = 86400 * 1_000_000
-"""A server without a clock begins its windows in the first hours of 1970."""
+_FIRST_US = 86400 * 1_000_000  # a server without a clock begins its windows in the first hours of 1970
 _BYTES = ("size_bytes", "read", "readv", "written")
 _SCHEMA = pa.schema(
     [
@@ -33,10 +31,7 @@ _SCHEMA = pa.schema(
 
 
 def query(site: Site, *, ended: bool = True) -> sql.Query:
-    """Accesses, one row an open, known since it was reported. A session's number stands in for the user.
-
-    `ended`: whether what the close says, or that there is none, refuses an open.
-    """
+    """Accesses, one row an open, known once reported; a session is the user; `ended`: closes may refuse."""
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),
         ("lfn = ''", "'missing field: lfn'"),
@@ -54,10 +49,9 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the datagrams at `places` (JSON lines: files, and folders of them).
+    """Accesses of the datagrams at `places` (JSON lines), one stream in order of names; see `Decode`.
 
-    They are read as one stream in order of the files' names. An open without a close stays without end and
-    bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
+    An open without a close stays without end and bytes, until a later pull brings the close.
     """
     reader, uri = FstreamReader(), places[0].uri
 
