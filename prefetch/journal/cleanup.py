@@ -138,10 +138,8 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
         named = _names(sa.select(items.c.name).where(*its, items.c.generation == plan.generation))
         yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
     if plan.state == tables.STANDING:
-        yield (
-            [*its, _names(_decided_by_newer(plan, now_s))],
-            "replaced by what a newer plan says of this file",
-        )
+        decided = _names(_decided_by_newer(plan, now_s))
+        yield [*its, decided], "replaced by what a newer plan says of this file"
 
 
 def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
