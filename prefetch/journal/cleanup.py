@@ -38,10 +38,7 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
 
 
 def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
-    """Plan again what failed of plans that stand; return how many items.
-
-    Not what expired, nor a file on which a newer plan decides.
-    """
+    """Plan again what failed of standing plans, unless it expired or a newer plan decides; how many items."""
     standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == tables.STANDING)
     with database.reading() as connection:
         plans_that_stand = connection.execute(standing).all()
