@@ -59,7 +59,9 @@ class Reads:
             columns[f"n_access_within_{within}"] = _counts(
                 self._n_before[stop] - self._n_before[start], matured=matured
             )
-            columns[f"n_days_within_{within}"] = _counts(self._n_days(start, stop), matured=matured)
+            begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
+            n_days = self._days_before[stop] - self._days_before[start] + begun_before
+            columns[f"n_days_within_{within}"] = _counts(n_days, matured=matured)
         is_read = self._place(item, as_of_s + longest_s) > start
         first = np.where(is_read, start, 0)
         next_s = np.append(self._at_s, 0)[first] - as_of_s
@@ -75,10 +77,6 @@ class Reads:
         """The index of each file's first read at or after `at_s`, else past its last; 0 if it has no read."""
         place = np.searchsorted(self._key, self._keys(np.maximum(item, 0), at_s), side="left")
         return np.where(item >= 0, place, 0)
-
-    def _n_days(self, start: IntArray, stop: IntArray) -> IntArray:
-        begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
-        return np.asarray(self._days_before[stop] - self._days_before[start] + begun_before, np.int64)
 
 
 def _counts(values: IntArray, *, matured: bool) -> pa.Array:

@@ -92,10 +92,6 @@ class FeatureSpec:
         return as_of_s // DAY_S * DAY_S - max(self.candidate_s, self.active_dataset_s)
 
     @property
-    def _of_sample(self) -> str:
-        return "_sample" if self.sample_share < 1 else ""
-
-    @property
     def numeric_columns(self) -> list[str]:
         """Every numeric model input, in order: of `features.stream.row`, and the file's age, age_s."""
         return [*(name for name in COLUMNS if name != "tier"), "age_s"]
@@ -118,39 +114,30 @@ class FeatureSpec:
     @property
     def features_table(self) -> Table:
         """The features table of this spec. Columns are null where there is no history."""
-        return Table(
-            name=f"features{self._of_sample}",
-            grain="(file, region, as_of)",
-            key=("did",),
-            partition=("day", "as_of", "region"),
-            columns=(
-                Column("did", "string", "scope:name", required=True),
-                Column("dataset", "string", "did of the dataset"),
-                Column("tier", "string", "data tier"),
-                Column("campaign", "string", "production campaign or era"),
-                *(
-                    Column(name, _TYPES.get(name, "float"), "see features.stream.row")
-                    for name in self.numeric_columns
-                ),
+        return self._table(
+            "features",
+            Column("dataset", "string", "did of the dataset"),
+            Column("tier", "string", "data tier"),
+            Column("campaign", "string", "production campaign or era"),
+            *(
+                Column(name, _TYPES.get(name, "float"), "see features.stream.row")
+                for name in self.numeric_columns
             ),
         )
 
     @property
     def labels_table(self) -> Table:
         """The labels table of this spec."""
-        return Table(
-            name=f"labels{self._of_sample}",
-            grain="(file, region, as_of)",
-            key=("did",),
-            partition=("day", "as_of", "region"),
-            columns=(
-                Column("did", "string", "scope:name", required=True),
-                *(Column(name, "long", "reads within the horizon") for name in self.label_columns),
-                *(Column(name, "long", "days with a read") for name in self.day_label_columns),
-                Column(
-                    "next_access_s",
-                    "long",
-                    "seconds to the next read within the longest horizon; null: none known",
-                ),
-            ),
+        next_read = "seconds to the next read within the longest horizon; null: none known"
+        return self._table(
+            "labels",
+            *(Column(name, "long", "reads within the horizon") for name in self.label_columns),
+            *(Column(name, "long", "days with a read") for name in self.day_label_columns),
+            Column("next_access_s", "long", next_read),
         )
+
+    def _table(self, name: str, *columns: Column) -> Table:
+        did = Column("did", "string", "scope:name", required=True)
+        sample = "_sample" if self.sample_share < 1 else ""
+        grain, partition = "(file, region, as_of)", ("day", "as_of", "region")
+        return Table(f"{name}{sample}", grain, ("did",), partition, (did, *columns))

@@ -114,47 +114,37 @@ class CacheTarget(Protocol):
     @property
     def name(self) -> str:
         """The cache's name in configuration."""
-        ...
 
     @property
     def left_out(self) -> LeftOut:
         """What the last whole inventory has left out."""
-        ...
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         """Make the cache fetch all of file `name`; return the file's size in bytes."""
-        ...
 
     def touch(self, name: str, *, timeout_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Make `name` the most recently used file without reading it; `meanwhile` is called as it is open."""
-        ...
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         """Ask the cache to drop `name`; a file that is not there is no error."""
-        ...
 
     def removes_open_files(self) -> bool:
         """Whether `evict` removes a file that a job has open."""
-        ...
 
     def identity(self) -> ServerIdentity | None:
         """The server's identity, asked for now; None if nobody serves this cache."""
-        ...
 
     def clock_skew_s(self) -> float:
         """Seconds that the cache's clock is ahead of ours, to `CLOCK_ERROR_S`; less than 0: behind."""
-        ...
 
     def confirm(self, name: str) -> Confirmation:
         """What the cache's records say of `name` now."""
-        ...
 
     def confirm_absent(self, name: str) -> Confirmation:
         """The server's own confirmation that it holds nothing of `name`, where `confirm` shows nothing.
 
         Raises TargetUnavailable if the server does not answer, or holds the file after all.
         """
-        ...
 
     def inventory(self, expected: Collection[str] = ()) -> Iterable[Held]:
         """Every file the cache holds; `expected`: some names that it held before.
@@ -162,4 +152,3 @@ class CacheTarget(Protocol):
         Raises TargetUnavailable, after the last file, unless the server confirms some of what is listed, and
         the absence of what is missing of `expected`.
         """
-        ...

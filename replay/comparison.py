@@ -100,10 +100,7 @@ class Gap(NamedTuple):
 
     @property
     def closed(self) -> float | None:
-        """(WAN of LRU - WAN) / (WAN of LRU - WAN of the bound): 0 for LRU, 1 for the bound.
-
-        None if LRU already reaches the bound.
-        """
+        """(WAN of LRU - WAN) / (WAN of LRU - WAN of the bound); None if LRU already reaches the bound."""
         most = int(self.most_bytes.sum())
         return int(self.saved_bytes.sum()) / most if most else None
 
@@ -179,10 +176,7 @@ def compare(
     misses: DailyMisses | None = None,
     on_done: Advance = unwatched,
 ) -> list[Comparison]:
-    """A comparison per entry of `candidates`, rows in the order of its names.
-
-    Arguments and errors as for `replay_candidates`.
-    """
+    """A comparison per entry of `candidates`, rows by its names; the rest as of `replay_candidates`."""
     total = sum(len(at.names) for at in candidates)
     rows: dict[tuple[int, str], Row] = {}
     replays = replay_candidates(

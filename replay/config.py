@@ -56,8 +56,7 @@ def refused(names: pa.StringArray | None, patterns: Sequence[str], n_items: int)
     if names is None:
         raise ConfigError("never_cache", "the trace has no names to match; leave the patterns out")
     is_match = pc.match_substring_regex(names, f"^(?:[^:/]*:)?(?:{expression(patterns)})$")
-    matches: BoolArray = is_match.fill_null(False).to_numpy(zero_copy_only=False)
-    return matches
+    return np.asarray(is_match.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def expression(patterns: Sequence[str]) -> str:

@@ -57,10 +57,7 @@ def simulate(
 
 
 def drive(runs: Sequence[Run], *, cycle_s: int, plan_from_s: int | None, span: tuple[int, int]) -> None:
-    """Advance `runs` through the seconds of `span`, boundary by boundary if one of them has a planner.
-
-    Raises ConfigError.
-    """
+    """Advance `runs` through `span` (s), by boundaries if one of them has a planner. Raises ConfigError."""
     if cycle_s <= 0:
         raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
     start, end = span

@@ -95,4 +95,3 @@ class Planner(Protocol):
 
     def actions(self, state: CacheState) -> Actions:
         """The actions for a cache in `state`."""
-        ...

@@ -27,10 +27,7 @@ class Hourly:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Daily:
-    """One entry per day of the counted window, also without an access; `day`: days since 1970-01-01 (UTC).
-
-    `wan_bytes`: of demand misses and prefetches; `prefetch_bytes`: of the latter.
-    """
+    """As `Hourly`, per day of the counted window, also without an access; `day`: since 1970-01-01, UTC."""
 
     day: IntArray
     hits: IntArray

@@ -72,20 +72,16 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
-class _Http(HTTPConnection):
-    response_class = _Answer
+def _pool(pool: type, connection: type) -> type:
+    """A kind of pool whose connections give `_Answer`s."""
+    bounded_connection = type(connection.__name__, (connection,), {"response_class": _Answer})
+    return type(pool.__name__, (pool,), {"ConnectionCls": bounded_connection})
 
 
-class _Https(HTTPSConnection):
-    response_class = _Answer
-
-
-class _HttpPool(HTTPConnectionPool):
-    ConnectionCls = _Http
-
-
-class _HttpsPool(HTTPSConnectionPool):
-    ConnectionCls = _Https
+_POOLS = {
+    "http": _pool(HTTPConnectionPool, HTTPConnection),
+    "https": _pool(HTTPSConnectionPool, HTTPSConnection),
+}
 
 
 class Adapter(HTTPAdapter):
@@ -93,12 +89,12 @@ class Adapter(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
-        self.poolmanager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+        self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **options)
         if proxy.lower().startswith("http"):
-            manager.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+            manager.pool_classes_by_scheme = _POOLS
         return manager
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:

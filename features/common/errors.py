@@ -117,10 +117,7 @@ class SourceUnavailable(TargetUnavailable):
 
 
 def printable(text: str) -> str:
-    """`text` as one line for a terminal: control and format characters are escaped as in `repr`.
-
-    Names and rows of others are quoted in messages, and a terminal obeys what follows an ESC.
-    """
+    """`text` as one line for a terminal: control and format characters are escaped as in `repr`."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

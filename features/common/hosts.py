@@ -17,10 +17,8 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*)
 
 def is_loopback(host: str) -> bool:
     """Whether what is sent to `host` stays on this machine, so that secrets need no TLS."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    ip = _ip(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)
 
 
 def address_and_port(sender: str) -> tuple[str, str]:
@@ -32,16 +30,14 @@ def address_and_port(sender: str) -> tuple[str, str]:
     plain = sender.strip().lower()
     before, _, port = plain.rpartition(":")
     for host, of_host in ((plain, ""), (before, port)):
-        if _is_address(bare := host.removeprefix("[").removesuffix("]")):
+        if _ip(bare := host.removeprefix("[").removesuffix("]")):
             return plain_address(bare), of_host
     return (before, port) if port.isdigit() else (plain, "")
 
 
 def plain_address(host: str) -> str:
     """`host` in its one form: an IPv4 address also where it is written as IPv6; a name as it is."""
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
+    if (ip := _ip(host)) is None:
         return host
     # XRootD writes 127.0.0.1 as ::127.0.0.1 or ::ffff:127.0.0.1.
     is_four = ip.version == 6 and int(ip) >> 32 in (0, 0xFFFF) and int(ip) > 1
@@ -66,19 +62,18 @@ def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:
         if match is None:
             return False
         if match["six"] is not None:
-            return _is_address(match["six"])
+            return _ip(match["six"]) is not None
         host = match["name"].removesuffix(".")
-        return host in known or _is_address(host)
+        return host in known or _ip(host) is not None
 
     return is_ours
 
 
-def _is_address(host: str) -> bool:
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 _BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
@@ -98,15 +93,11 @@ def stated(origins: pa.StringArray) -> pa.StringArray:
 
 
 def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> IntArray:
-    """Index of the first of `groups` (host patterns, for example `*.fr`) that fits each origin.
-
-    Case does not matter. `len(groups)` if none fits, and for null.
-    """
+    """Index of the first of `groups` (host patterns as `*.fr`, in any case) that fits; their number: none."""
     coded = hosts_of(origins).dictionary_encode()
     group_of_host = [_first(host, groups) for host in coded.dictionary.to_pylist()]
     code = coded.indices.fill_null(len(group_of_host)).to_numpy(zero_copy_only=False)
-    first: IntArray = np.array([*group_of_host, len(groups)], np.int64)[code]
-    return first
+    return np.asarray(np.array([*group_of_host, len(groups)], np.int64)[code], np.int64)
 
 
 def _first(host: str, groups: Sequence[Sequence[str]]) -> int:

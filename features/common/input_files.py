@@ -52,7 +52,6 @@ class InputFile:
 
     @property
     def path(self) -> Path:
-        """Its path."""
         return self.given / self.below
 
     @property
@@ -107,15 +106,12 @@ class Unpacked(io.RawIOBase):
         self._stream = pa.input_stream(name, compression=packing)
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to an offset in the decompressed content; see `io.RawIOBase.seek`."""
         return int(self._stream.seek(offset, whence))
 
     def readinto(self, buffer: Any) -> int:
-        """Read some of the decompressed content; see `io.RawIOBase.readinto`."""
         content = self._stream.read(len(buffer))
         self._left_bytes -= len(content)
         if self._left_bytes < 0:
@@ -124,7 +120,6 @@ class Unpacked(io.RawIOBase):
         return len(content)
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
         super().close()
 

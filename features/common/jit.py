@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, Final, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core import serialize
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
@@ -33,15 +34,14 @@ _Kernel = TypeVar("_Kernel", bound=Callable[..., object])
 MOST_WAIT_S = 120.0
 """So long a process waits for another one that compiles kernels of the same module."""
 _LOOK_S = 0.02
+wide, narrow = (cast(Callable[[Any], int], kind) for kind in (np.int64, np.int32))
+"""A number in 64 or 32 bits: a kernel is compiled for each width, and each constant, that it gets."""
 _alone: set[Path] = set()
 """The locks that this process holds, which numba's own lock guards."""
 
 
 def kernel(function: _Kernel) -> _Kernel:
-    """`function`, compiled at its first call; later processes load the same machine code.
-
-    Where neither the installation nor a home can be written, each process compiles it anew.
-    """
+    """`function`, compiled at its first call; later processes load the machine code, if it can be kept."""
     return _compiled(function)
 
 

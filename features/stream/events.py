@@ -55,10 +55,7 @@ def usable_from(times: pa.ChunkedArray | pa.Array, cycle_s: int) -> IntArray:
 
 
 def usable(accesses: pa.Table, *, cycle_s: int) -> IntArray:
-    """The decision time (s since 1970) from which each read counts: int64[n].
-
-    `accesses`: with the columns accessed_at and known_at.
-    """
+    """The decision time (s since 1970) from which each read counts, by accessed_at and known_at: int64[n]."""
     return np.maximum(*(usable_from(accesses[name], cycle_s) for name in ("accessed_at", "known_at")))
 
 

@@ -201,10 +201,7 @@ class Stored:
         return pa.concat_tables([self.files, self.datasets])
 
     def statements(self, item: Ids) -> Statements:
-        """The facts of the stored files, as statements; `item`: the number of each of these files.
-
-        A file that belongs to no dataset states none.
-        """
+        """The facts of the stored files; `item`: their numbers. One of no dataset states none of it."""
         name = pc.dictionary_encode(whole(self.files["dataset"]))
         is_own = pc.ends_with(name.dictionary, ALONE).take(name.indices)
         codes = pc.if_else(is_own, pa.scalar(None, pa.int32()), name.indices)

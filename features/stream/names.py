@@ -51,8 +51,7 @@ def part_of(names: pa.ChunkedArray | pa.Array, n_parts: int) -> IntArray:
     """The part of each name, 0 … `n_parts` - 1, none of them null."""
     names = whole(names)
     if pa.types.is_dictionary(names.type):
-        part: IntArray = part_of(names.dictionary, n_parts)[names.indices.to_numpy()]
-        return part
+        return np.asarray(part_of(names.dictionary, n_parts)[names.indices.to_numpy()], np.int64)
     return (text_hashes(names) % np.uint64(n_parts)).astype(np.int64)
 
 
@@ -139,8 +138,7 @@ def numbers(values: pa.ChunkedArray | pa.Array, known: pa.Array) -> Ids:
     coded = pc.dictionary_encode(whole(values))
     places = pc.fill_null(pc.index_in(coded.dictionary, value_set=known), -1).to_numpy(zero_copy_only=False)
     codes = pc.fill_null(coded.indices, len(places)).to_numpy(zero_copy_only=False)
-    number: Ids = np.append(places, -1).astype(np.int32)[codes]
-    return number
+    return np.asarray(np.append(places, -1).astype(np.int32)[codes], np.int32)
 
 
 def merged(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Ids]]:

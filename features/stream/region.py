@@ -35,8 +35,7 @@ class Region:
     """The state and the features of some datasets, at one decision time after another.
 
     `accesses`, `files`: rows of the tables with the columns `events.COLUMNS` and `facts.CATALOGUE`; `stored`:
-    a state to carry on from, which has counted none of the accesses. What is known of one dataset does not
-    depend on others, so a region may be worked on in parts that divide no dataset.
+    a state to carry on from, which has counted none of the accesses.
     """
 
     def __init__(self, accesses: pa.Table, files: pa.Table, stored: Stored, spec: FeatureSpec) -> None:
@@ -178,14 +177,12 @@ class Region:
         counted_s, of_dataset = self._state.dataset[:, D_COUNTED], self._files.dataset[item]
 
         def age(at_s: int) -> FloatArray:
-            steps: FloatArray = np.log(np.maximum(1, at_s - counted_s)) // np.log1p(AGEING)
-            return steps
+            return np.asarray(np.log(np.maximum(1, at_s - counted_s)) // np.log1p(AGEING), np.float64)
 
         is_other = (counted_s > before_s) | (age(as_of_s) != age(before_s))
         is_listed = np.zeros(is_other.size, np.bool_)
         is_listed[of_dataset[self._listed_s[item] > before_s]] = True
-        changed: BoolArray = (is_other | is_listed)[of_dataset]
-        return changed
+        return np.asarray((is_other | is_listed)[of_dataset], np.bool_)
 
     def _candidates(self, as_of_s: int) -> Ids:
         spec, of_dataset = self._spec, self._files.dataset

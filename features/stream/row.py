@@ -84,7 +84,9 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
     if not is_known(of_file, of_dataset):
         forget_file(of_file)
     n_files = max(1.0, of_dataset[D_FILES], files.n_files[dataset])
-    position = _position(of_file, of_dataset, files.rank[item])
+    position = of_file[POSITION]  # in the order of first reads; files that nobody has read come later
+    if np.isnan(position) and files.rank[item] >= 0:
+        position = of_dataset[D_FILES] + files.rank[item]
     out[C_SIZE] = files.size_bytes[item] if files.size_bytes[item] >= 0 else np.nan
     out[C_TIER] = files.tier[item] if files.tier[item] >= 0 else np.nan
     _file_columns(of_file, now_s, out)
@@ -100,14 +102,6 @@ def row(state: State, files: Files, item: int, now_s: float, out: Float32Array) 
     out[C_POSITION] = position / n_files
     out[C_HOUR] = now_s % DAY_S // 3600
     out[C_WEEKDAY] = now_s // DAY_S % 7
-
-
-@inner
-def _position(of_file: FloatArray, of_dataset: FloatArray, rank: int) -> float:
-    """A file's place in the dataset: in the order of first reads; those that nobody has read come later."""
-    if not np.isnan(of_file[POSITION]):
-        return float(of_file[POSITION])
-    return float(of_dataset[D_FILES] + rank) if rank >= 0 else np.nan
 
 
 @inner

@@ -219,8 +219,10 @@ def _count(of: FloatArray, n_reads: float, now_s: float) -> None:
 @inner
 def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: float) -> int:
     """The index of the pass that `reader` is in, begun now if it was not in one."""
+    pause = pause_s(float(reader))
     for k in range(PASSES):
-        if passes[k, KEY] == reader and is_within(passes[k], now_s):
+        is_within = now_s - passes[k, P_LAST] <= pause and passes[k, START] - now_s <= pause
+        if passes[k, KEY] == reader and is_within:
             return k
     forgotten = 0
     for k in range(PASSES):
@@ -234,13 +236,6 @@ def _pass_of(of_dataset: FloatArray, passes: FloatArray, reader: int, now_s: flo
             passes[k, column] = passes[k - 1, column]
     _begin(of_dataset, passes[0], reader, now_s)
     return 0
-
-
-@bare
-def is_within(of: FloatArray, now_s: float) -> bool:
-    """Whether a read at `now_s` by the reader of a pass belongs to it."""
-    pause = pause_s(of[KEY])
-    return bool(now_s - of[P_LAST] <= pause and of[START] - now_s <= pause)
 
 
 @inner

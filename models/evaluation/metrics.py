@@ -252,10 +252,7 @@ def gap_columns(gap: Gap | None) -> dict[str, float | None]:
 
 
 def _sums(series: FloatArray, block: int) -> FloatArray:
-    """The sum of each resample of each series (float64[k, n] in), float64[k, RESAMPLES].
-
-    Resamples are drawn some at a time: a trace may span a million days.
-    """
+    """The sum of each resample of each series, float64[k, n]: float64[k, RESAMPLES]; drawn some at a time."""
     n = series.shape[1]
     draw, at_once = np.random.default_rng(_SEED), max(1, DRAWN_AT_ONCE // n)
     parts = [
@@ -268,8 +265,7 @@ def _sums(series: FloatArray, block: int) -> FloatArray:
 def _drawn(draw: np.random.Generator, n: int, block: int, resamples: int) -> IntArray:
     """Indices of the `n` days of each resample, int64[resamples, n]; blocks wrap around the end."""
     starts = draw.integers(0, n, (resamples, -(-n // block)))
-    days: IntArray = (starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n
-    return days
+    return np.asarray((starts[:, :, None] + np.arange(block)).reshape(resamples, -1)[:, :n] % n, np.int64)
 
 
 LEAST_GROUPS = 20

@@ -204,32 +204,21 @@ def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> RivalCompar
 
 
 def _in_words(comparison: RivalComparison) -> str:
-    if comparison.saving_hours is not None:
-        return _hours_in_words(comparison)
-    verdict = "beats" if comparison.won else "is not significantly better than"
-    surely = TOO_FEW_DAYS
-    if comparison.lower_bytes is not None:
-        surely = f"at least {format_bytes(comparison.lower_bytes)} with {CONFIDENCE:.0%} confidence"
+    saved, surely = f"{format_bytes(comparison.saving_bytes)} of WAN bytes per day", TOO_FEW_DAYS
+    sure, hours = f"with {CONFIDENCE:.0%} confidence", comparison.saving_hours
+    if hours is None:
+        verdict = "beats" if comparison.won else "is not significantly better than"
+        if comparison.lower_bytes is not None:
+            surely = f"at least {format_bytes(comparison.lower_bytes)} {sure}"
+    else:
+        verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
+        saved = f"{hours:.3g} core-hours per day and {saved}"
+        if comparison.lower_hours is not None and comparison.upper_bytes is not None:
+            most = format_bytes(comparison.upper_bytes)
+            surely = f"at least {comparison.lower_hours:.3g} and at most {most} {sure} each"
     return (
-        f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves "
-        f"{format_bytes(comparison.saving_bytes)} of WAN bytes per day ({comparison.saving_share:.1%}), "
-        f"{surely}, over {comparison.n_days} days"
-    )
-
-
-def _hours_in_words(comparison: RivalComparison) -> str:
-    verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
-    hours, n_bytes = f"{comparison.saving_hours:.3g} core-hours", format_bytes(comparison.saving_bytes)
-    surely = TOO_FEW_DAYS
-    if comparison.lower_hours is not None and comparison.upper_bytes is not None:
-        most = format_bytes(comparison.upper_bytes)
-        surely = (
-            f"at least {comparison.lower_hours:.3g} and at most {most} with {CONFIDENCE:.0%} confidence each"
-        )
-    return (
-        f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {hours} "
-        f"per day and {n_bytes} of WAN bytes per day ({comparison.saving_share:.1%}), {surely}, "
-        f"over {comparison.n_days} days"
+        f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {saved} "
+        f"({comparison.saving_share:.1%}), {surely}, over {comparison.n_days} days"
     )
 
 

@@ -5,7 +5,7 @@ Each is also a learner whose fit changes nothing, so that it can be calibrated a
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
 import numpy as np
@@ -50,27 +50,26 @@ class Recency(Untrained):
 
 
 @dataclasses.dataclass(frozen=True)
-class DecayedFrequency(Untrained):
-    """The count of reads, decayed with a half-life."""
+class DecayedCount(Untrained):
+    """The count of a file's reads, decayed with a half-life; `of`: "dataset_", of its dataset's instead.
+
+    The latter is all that is known of a file that was never read.
+    """
 
     half_life_s: float
-    name: str = "decayed_frequency"
+    name: str
+    of: str = ""
+
+    @property
+    def knobs(self) -> Mapping[str, float]:
+        """The half-life."""
+        return {"half_life_s": self.half_life_s}
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1): n / (1 + n) for the decayed count n."""
-        return _saturated(x, f"decayed_{self.half_life_s / HOUR_S:.0f}h")
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetPopularity(Untrained):
-    """The decayed count of the dataset's reads: all that is known of a file that was never read."""
-
-    half_life_s: float
-    name: str = "dataset_popularity"
-
-    def score(self, x: pd.DataFrame) -> FloatArray:
-        """In [0, 1): n / (1 + n) for the dataset's decayed count n."""
-        return _saturated(x, f"dataset_decayed_{self.half_life_s / HOUR_S:.0f}h")
+        column = x[f"{self.of}decayed_{self.half_life_s / HOUR_S:.0f}h"]
+        count = np.nan_to_num(column.to_numpy(dtype=np.float64), nan=0.0)
+        return np.asarray(count / (1 + count), dtype=np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,18 +99,13 @@ def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
     return [
         Recency(),
         S3FifoCounts(_nearest(WINDOWS_S, horizon_s)),
-        DecayedFrequency(half_life_s),
-        DatasetPopularity(half_life_s),
+        DecayedCount(half_life_s, "decayed_frequency"),
+        DecayedCount(half_life_s, "dataset_popularity", of="dataset_"),
     ]
 
 
 def _nearest(durations: Sequence[float], target: float) -> float:
     return min(durations, key=lambda d: (abs(np.log(d / target)), d))
-
-
-def _saturated(x: pd.DataFrame, column: str) -> FloatArray:
-    count = np.nan_to_num(x[column].to_numpy(dtype=np.float64), nan=0.0)
-    return np.asarray(count / (1 + count), dtype=np.float64)
 
 
 def _recency_score(x: pd.DataFrame) -> FloatArray:

@@ -71,10 +71,7 @@ def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
 
 def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
-    """A constant shift of the log-odds that makes the mean probability that of `labels`, on a grid.
-
-    For scores that are right but for the base rate. Identity with one class.
-    """
+    """A constant shift of the log-odds to the mean of `labels`, on a grid; identity with one class."""
     from scipy.optimize import brentq  # noqa: PLC0415
     from scipy.special import expit  # noqa: PLC0415
 
@@ -142,8 +139,7 @@ def by_hour(probabilities: FloatArray, week: tuple[float, ...], hour: IntArray) 
     """`probabilities` corrected by `week` of `weekly`; `hour`: of the week, per row."""
     from scipy.special import expit  # noqa: PLC0415
 
-    corrected: FloatArray = expit(_logit(probabilities) + np.array(week)[hour])
-    return corrected
+    return np.asarray(expit(_logit(probabilities) + np.array(week)[hour]), np.float64)
 
 
 def calibrate_score(scores: FloatArray, labels: FloatArray, as_of: IntArray) -> Knots:

@@ -124,10 +124,7 @@ def _refuse_missing(needed: Sequence[str], present: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """Rows that one horizon's model may be fitted on: no label in `sample` ends after `until_s`.
-
-    `vocabulary`: the one that codes the words of `sample`.
-    """
+    """Rows to fit a horizon's model on; no label ends after `until_s`. `vocabulary` codes their words."""
 
     horizon_s: int
     sample: Sample
@@ -228,7 +225,6 @@ def sampled(dids: Sequence[str], as_of: str, share: float) -> BoolArray:
 def _coded(column: pa.Array, words: Sequence[str]) -> Float32Array:
     if pa.types.is_dictionary(column.type):
         of_entries = np.append(_coded(column.dictionary, words), np.float32(np.nan))
-        coded: Float32Array = of_entries[column.indices.fill_null(len(column.dictionary)).to_numpy()]
-        return coded
+        return np.asarray(of_entries[column.indices.fill_null(len(column.dictionary)).to_numpy()], np.float32)
     numbers = pc.index_in(column, value_set=pa.array(words, pa.string())).cast(pa.float32())
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float32)

@@ -33,7 +33,6 @@ class Scorer(Protocol):
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """One score per row; higher means likelier to be read."""
-        ...
 
 
 class Learner(Protocol):
@@ -42,16 +41,13 @@ class Learner(Protocol):
     @property
     def name(self) -> str:
         """The name in reports."""
-        ...
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Scorer:
         """Fit to labels `y` (0 or 1). The same input gives the same model."""
-        ...
 
     @property
     def knobs(self) -> Mapping[str, float]:
         """The settings, for the record."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +87,8 @@ class LightGBM(WithKnobs):
         return self._trees(self._data(x).set_label(y))
 
     def binned(self, x: pd.DataFrame) -> lgb.Dataset:
-        """Rows for several fits: to find the bins takes as long as a fit of a few trees.
-
-        Their columns are not bundled: LightGBM 4.7.0 writes past its memory where some rows of bundled
-        columns are taken.
-        """
+        """Rows for several fits: to find the bins takes as long as a fit of a few trees."""
+        # LightGBM 4.7.0 writes past its memory where some rows of bundled columns are taken.
         return self._data(x, enable_bundle=False)
 
     def _data(self, x: pd.DataFrame, **more: object) -> lgb.Dataset:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
+from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.common.jit import kernel
 from features.common.progress import Advance, Steps
@@ -91,7 +91,8 @@ def learn_horizons(
     x = LEARNER.binned(pd.DataFrame(rows.x, columns=list(COLUMNS)))
 
     def text(horizon_s: int) -> str | None:
-        labelled, is_read = _labels(rows, horizon_s, to_s)
+        labelled = rows.at_s + horizon_s <= to_s
+        is_read = (rows.next_s[labelled] < horizon_s).astype(np.float64)
         if labelled.sum() < FEWEST_ROWS or not 0 < is_read.mean() < 1:
             return None
         return LEARNER.fit_some(x, np.flatnonzero(labelled), is_read).text
@@ -162,14 +163,7 @@ def ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> FloatArra
     order = np.argsort(first_back)
     held = np.cumsum(trace.size_bytes[read[order]])
     last = np.minimum(np.searchsorted(held, capacities, side="right"), order.size - 1)
-    ages: FloatArray = np.maximum(HOUR_S, to_s - trace.time_s[stop - 1 - first_back[order[last]]])
-    return ages
-
-
-def _labels(rows: Decisions, horizon_s: float, to_s: float) -> tuple[BoolArray, FloatArray]:
-    """Which rows had their horizon behind them at `to_s`, and whether those were read within it."""
-    labelled = rows.at_s + horizon_s <= to_s
-    return labelled, (rows.next_s[labelled] < horizon_s).astype(np.float64)
+    return np.asarray(np.maximum(HOUR_S, to_s - trace.time_s[stop - 1 - first_back[order[last]]]), np.float64)
 
 
 TRIES = 8

@@ -58,8 +58,10 @@ class HistBoosting(WithKnobs):
             early_stopping=False,
             random_state=self.seed,
         )
+        # Binning takes no column without a value.
+        empty = dict.fromkeys((name for name in x.columns if x[name].isna().all()), np.float32(0))
         with threadpool_limits(1):
-            return SklearnScorer(model.fit(_without_empty(x), y))
+            return SklearnScorer(model.fit(x.assign(**empty) if empty else x, y))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +118,6 @@ class Logistic(WithKnobs):
         with threadpool_limits(1), warnings.catch_warnings():  # one thread: the same model again
             warnings.simplefilter("ignore", ConvergenceWarning)
             return SklearnScorer(model.fit(x, y))
-
-
-def _without_empty(x: pd.DataFrame) -> pd.DataFrame:
-    """`x` with 0 in columns that have no value, which histogram boosting cannot bin."""
-    empty = [name for name in x.columns if x[name].isna().all()]
-    return x.assign(**dict.fromkeys(empty, np.float32(0))) if empty else x
 
 
 def _sampled_rows(y: FloatArray, n_rows: int, seed: int) -> IntArray:

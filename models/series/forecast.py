@@ -238,10 +238,7 @@ class ForecastFigures:
 
 @dataclasses.dataclass(frozen=True)
 class CutQuality(ForecastFigures):
-    """Figures of one forecast, made at the end of unit `cut`, when `reads` followed in the horizon.
-
-    `log_loss`: of the probabilities.
-    """
+    """Figures of a forecast made at the end of unit `cut`, when `reads` followed; `log_loss`: of chances."""
 
     cut: int
     log_loss: float

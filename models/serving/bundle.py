@@ -109,10 +109,7 @@ class Bundle:
 
     @staticmethod
     def from_json(text: str | bytes) -> Bundle:
-        """The bundle in a text of `to_json`.
-
-        Raises ModelError if it is damaged, or another version of cachecast wrote it.
-        """
+        """The bundle in a text of `to_json`. Raises ModelError if it is damaged, or of another version."""
         try:
             if len(text) > MAX_CHARS:
                 raise ValueError(f"{len(text)} characters, more than {MAX_CHARS}")

@@ -175,10 +175,7 @@ class ServedOrder:
 
 
 def served_order(folder: Path, named: ModelVersion) -> ServedOrder | None:
-    """The order in the version's files in `folder`; None: they have none.
-
-    Raises ModelError if they cannot be read.
-    """
+    """The order in the version's files in `folder`; None: they have none. Raises ModelError."""
     model = read_about(folder).order
     if model is None:
         return None

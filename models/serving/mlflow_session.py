@@ -30,17 +30,7 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     warnings.simplefilter("ignore")
     import mlflow
     import mlflow.artifacts
-    from mlflow.entities import (
-        Dataset,
-        DatasetInput,
-        Experiment,
-        InputTag,
-        LoggedModelInput,
-        LoggedModelOutput,
-        Metric,
-        Param,
-        Run,
-    )
+    import mlflow.entities
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, RESOURCE_DOES_NOT_EXIST, ErrorCode
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -51,27 +41,8 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
 from features.common import deadline
 from features.common.errors import ServiceError, StaleInputError, secrets_of, without_login, without_secrets
 
-__all__ = [
-    "ArtifactRepository",
-    "Dataset",
-    "DatasetInput",
-    "InputTag",
-    "LoggedModelInput",
-    "LoggedModelOutput",
-    "Metric",
-    "MlflowClient",
-    "MlflowException",
-    "MlflowUnavailable",
-    "Param",
-    "Run",
-    "check_place",
-    "connect",
-    "get_artifact_repository",
-    "in_time",
-    "mlflow",
-    "patiently",
-    "service_errors",
-]
+__all__ = ["MlflowUnavailable", "check_place", "connect", "in_time", "patiently", "service_errors"]
+__all__ += ["ArtifactRepository", "MlflowClient", "MlflowException", "get_artifact_repository", "mlflow"]
 
 T = TypeVar("T")
 
@@ -118,7 +89,7 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         if uri.startswith(("http://", "https://")):
             client = cast("MlflowClient", _InTime(client))
-        known: Experiment | None = client.get_experiment_by_name(experiment)
+        known = client.get_experiment_by_name(experiment)
         if known is not None:
             _check_active(uri, known)
             return client, str(known.experiment_id)
@@ -173,7 +144,7 @@ def check_place(uri: str, artifact_uri: str) -> None:
         )
 
 
-def _check_active(uri: str, experiment: Experiment) -> None:
+def _check_active(uri: str, experiment: mlflow.entities.Experiment) -> None:
     if experiment.lifecycle_stage != "active":
         raise ServiceError(
             f"MLflow at {without_login(uri)}: its experiment {str(experiment.name)[:100]!r} was deleted; "

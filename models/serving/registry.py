@@ -98,18 +98,12 @@ class Registry:
             yield name, number
 
     def model_id(self, version: str) -> str | None:
-        """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
-
-        Raises StaleInputError if there is no such version.
-        """
+        """The id of the version's model in MLflow; None: it has none. Raises StaleInputError."""
         with self._version(version) as (name, number):
             return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 
     def describe(self, version: str, heading: str, body: str) -> None:
-        """Add a section to a version's card, or replace the one with this heading.
-
-        Raises StaleInputError if there is no such version.
-        """
+        """Add a section to a version's card, or replace the one so headed. Raises StaleInputError."""
         with self._version(version) as (name, number):
             known = str(self._client.get_model_version(name, number).description or "")
             self._client.update_model_version(name, number, with_section(known, heading, body))

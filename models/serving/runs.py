@@ -16,16 +16,7 @@ from typing import NamedTuple
 
 from features.common.errors import ServiceError, bounded, printable, without_login
 from features.common.times import DAY_S
-from models.serving.mlflow_session import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LoggedModelInput,
-    Metric,
-    MlflowClient,
-    Param,
-    check_place,
-)
+from models.serving.mlflow_session import MlflowClient, check_place, mlflow
 
 ID_TAG, KIND_TAG = "cachecast.id", "kind"
 """Tags of every run: the id that runs written together share, and the run's `kind`."""
@@ -108,7 +99,10 @@ def write(
     run's id, and returns the model's id; None: no model is created. A run that cannot be written to its
     end is `FAILED`. Raises MLflow's errors, and ServiceError if its files would go elsewhere.
     """
-    _end_abandoned(place)
+    before_ms = int((time.time() - _ABANDONED_S) * 1000)
+    abandoned = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
+    for left in place.client.search_runs([place.experiment_id], f"{abandoned} AND tags.`{ID_TAG}` LIKE '%'"):
+        place.client.set_terminated(left.info.run_id, "KILLED")  # so was its command
     delete_runs(place, written_id)
     common = {ID_TAG: written_id, _SOURCE: made_by}
     if (sha := code_version().get("git_sha")) is not None:
@@ -125,14 +119,6 @@ def delete_runs(place: Place, written_id: str) -> None:
                 raise ServiceError(f"MLflow at {without_login(place.uri)} still lists runs that were deleted")
             place.client.delete_run(run.info.run_id)
             deleted.add(run.info.run_id)
-
-
-def _end_abandoned(place: Place) -> None:
-    """Give the status `KILLED` to the runs of commands that were killed."""
-    before_ms = int((time.time() - _ABANDONED_S) * 1000)
-    is_running = f"attributes.status = 'RUNNING' AND attributes.start_time < {before_ms}"
-    for run in place.client.search_runs([place.experiment_id], f"{is_running} AND tags.`{ID_TAG}` LIKE '%'"):
-        place.client.set_terminated(run.info.run_id, "KILLED")
 
 
 def _write(
@@ -161,14 +147,14 @@ def _fill(
 ) -> Written:
     client = place.client
     check_place(place.uri, str(client.get_run(run_id).info.artifact_uri))
-    params = [Param(key, _text(value)) for key, value in run.params.items()]
+    params = [mlflow.entities.Param(key, _text(value)) for key, value in run.params.items()]
     model_id = run.model_id if makes is None else makes(run_id)
     points = list(_points(run, model_id))
     for start in range(0, len(params), _PARAMS_AT_ONCE):
         client.log_batch(run_id, params=params[start : start + _PARAMS_AT_ONCE])
     for start in range(0, len(points), _METRICS_AT_ONCE):
         client.log_batch(run_id, metrics=points[start : start + _METRICS_AT_ONCE])
-    models = None if run.model_id is None else [LoggedModelInput(run.model_id)]
+    models = None if run.model_id is None else [mlflow.entities.LoggedModelInput(run.model_id)]
     if run.tables or models:
         context = "training" if run.kind == "training" else "evaluation"
         client.log_inputs(run_id, [_dataset(table, context) for table in run.tables], models)
@@ -183,46 +169,39 @@ def _text(value: str, most_chars: int = _TEXT_CHARS) -> str:
     return bounded(printable(value), most_chars)
 
 
-def _points(run: Run, model_id: str | None) -> Iterator[Metric]:
+def _points(run: Run, model_id: str | None) -> Iterator[mlflow.entities.Metric]:
     """The figures of `run`, without those that are NaN or infinite."""
     now_ms = int(time.time() * 1000)
     for name, value in run.metrics.items():
         if math.isfinite(value):
-            yield Metric(name, value, now_ms, 0, model_id=model_id)
+            yield mlflow.entities.Metric(name, value, now_ms, 0, model_id=model_id)
     for name, values in run.days.items():
         for step, value in enumerate(values):
-            yield Metric(name, value, (run.first_day_s + step * DAY_S) * 1000, step)
+            yield mlflow.entities.Metric(name, value, (run.first_day_s + step * DAY_S) * 1000, step)
 
 
-def _dataset(table: TableRead, context: str) -> DatasetInput:
-    """The table as an input dataset of MLflow."""
-    profile = None if table.n_rows is None else json.dumps({"num_rows": table.n_rows})
-    dataset = Dataset(
+def _dataset(table: TableRead, context: str) -> mlflow.entities.DatasetInput:
+    dataset = mlflow.entities.Dataset(
         name=table.name,
         digest=table.commit[:_DIGEST_CHARS],
         source_type="cachecast",
         source=json.dumps({"table": table.name, "snapshot": table.commit}),
-        profile=profile,
+        profile=None if table.n_rows is None else json.dumps({"num_rows": table.n_rows}),
     )
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
+    return mlflow.entities.DatasetInput(dataset, [mlflow.entities.InputTag("mlflow.data.context", context)])
 
 
 def code_version() -> dict[str, str]:
     """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
     version = {"package_version": importlib.metadata.version("cachecast")}
-    sha = _git_sha(Path(__file__).parent)
-    return version | ({"git_sha": sha} if sha else {})
-
-
-def _git_sha(folder: Path) -> str | None:
     if shutil.which("git") is None:
-        return None
+        return version
     answer = subprocess.run(
         ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
-        cwd=folder,
+        cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
         timeout=10,
     )
-    return answer.stdout.strip() or None
+    return version | ({"git_sha": sha} if (sha := answer.stdout.strip()) else {})

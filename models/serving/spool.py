@@ -32,7 +32,7 @@ from models.learning.learners import Trees
 from models.learning.order import HorizonTrees
 from models.serving.bundle import FORMAT, Bundle
 from models.serving.bundle_files import BUNDLE_FILE, BUNDLE_FOLDER, ORDER_FOLDER, bundle_digest, write_trees
-from models.serving.mlflow_session import LoggedModelOutput, check_place, connect, mlflow, service_errors
+from models.serving.mlflow_session import check_place, connect, mlflow, service_errors
 from models.serving.registry import MAY_EVICT_TAG, MAY_PUSH_TAG, MODEL_TAG, UNTIL_TAG
 from models.serving.runs import ID_TAG, Place, Run, delete_runs, write
 from models.serving.versions import model_name, version_name
@@ -123,16 +123,11 @@ def _table(rows: Sequence[Mapping[str, object]]) -> str:
     """Rows of the same columns as a table in Markdown."""
     if not rows:
         return "none"
-    lines = [
-        list(rows[0]),
-        ["---"] * len(rows[0]),
-        *([_cell(value) for value in row.values()] for row in rows),
-    ]
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    for row in rows:
+        cells = ("–" if value is None else value for value in row.values())
+        lines.append([f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 _HIDDEN = re.compile(r"\.[0-9a-f]{32}")
@@ -168,7 +163,10 @@ class Spool:
         self._runs: list[Run] = []
         try:
             self._folder.mkdir(parents=True)
-            _delete_abandoned(root)
+            before_s = time.time() - _ABANDONED_S
+            for path in root.iterdir():
+                if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
+                    shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
             raise ModelError(
                 f"[training] spool: {root} cannot be written ({error.strerror}); name another"
@@ -218,13 +216,6 @@ class Spool:
     def discard(self) -> None:
         """Delete what was written: the training failed."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _delete_abandoned(root: Path) -> None:
-    before_s = time.time() - _ABANDONED_S
-    for path in root.iterdir():
-        if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def texts(params: Mapping[str, object]) -> dict[str, str]:
@@ -288,7 +279,7 @@ def _make_model(place: Place, training: Training, run_id: str) -> str:
     check_place(place.uri, str(model.artifact_location))
     client.log_model_artifacts(model.model_id, str(training.folder / CARD_FOLDER))
     client.finalize_logged_model(model.model_id, "READY")
-    client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+    client.log_outputs(run_id, [mlflow.entities.LoggedModelOutput(model.model_id, step=0)])
     return str(model.model_id)
 
 

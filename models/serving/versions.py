@@ -28,10 +28,7 @@ def model_name(region: str) -> str:
 
 
 def version_name(model: str, number: object) -> str:
-    """A version as tables and pages name it: `cachecast-emea/3`.
-
-    Raises ServiceError unless `number`, which MLflow said, is a number.
-    """
+    """A version as tables name it, `cachecast-emea/3`. Raises ServiceError if MLflow's `number` is none."""
     if not re.fullmatch("[0-9]{1,18}", str(number)):
         raise ServiceError(f"MLflow gives {str(number)[:40]!r} as the version of {model}, which is no number")
     return f"{model}/{number}"

@@ -93,10 +93,7 @@ def record(
     region: str,
     tags: Mapping[str, str],
 ) -> tuple[list[ModelReport], HorizonModel]:
-    """Keep a run per evaluation, and `serving`, the model that serves: see `to_serve`.
-
-    Of the models that were compared, figures are kept.
-    """
+    """Keep a run with figures per evaluation, and `serving`, the model that serves: see `to_serve`."""
     within = duration_label(part.train.horizon_s)
     best_one = best(evaluations)
     bounds = {}
@@ -151,10 +148,7 @@ def trees_of(model: CalibratedModel | None) -> Trees | None:
 
 
 def to_serve(evaluation: Evaluation, part: HorizonParts) -> CalibratedModel:
-    """The learner of `evaluation`, or recency if it learned nothing, fitted on all rows.
-
-    Raises ModelError if all rows have one label.
-    """
+    """The learner of `evaluation`, or recency if none was learned, fitted on all rows. Raises ModelError."""
     everything = part.everything.sample
     if evaluation.learner is None or evaluation.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)

@@ -38,10 +38,7 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
 
 
 def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
-    """Plan again what failed of plans that stand; return how many items.
-
-    Not what expired, nor a file on which a newer plan decides.
-    """
+    """Plan again what failed of standing plans, unless it expired or a newer plan decides; how many items."""
     standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == tables.STANDING)
     with database.reading() as connection:
         plans_that_stand = connection.execute(standing).all()
@@ -138,10 +135,8 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
         named = _names(sa.select(items.c.name).where(*its, items.c.generation == plan.generation))
         yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
     if plan.state == tables.STANDING:
-        yield (
-            [*its, _names(_decided_by_newer(plan, now_s))],
-            "replaced by what a newer plan says of this file",
-        )
+        decided = _names(_decided_by_newer(plan, now_s))
+        yield [*its, decided], "replaced by what a newer plan says of this file"
 
 
 def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:

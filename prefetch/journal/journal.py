@@ -20,7 +20,7 @@ from features.common.times import as_of_label
 from prefetch.actions import Action, ItemState
 from prefetch.databases import Database, advisory_lock, analyze, insert_new, upsert
 from prefetch.journal import cleanup, tables
-from prefetch.journal.cleanup import ITEMS_AT_ONCE, Pruning, Where, cancel_superseded, change_all
+from prefetch.journal.cleanup import ITEMS_AT_ONCE, Pruning, cancel_superseded, change_all
 from prefetch.journal.lease import Leases
 from prefetch.journal.reports import Reports
 from prefetch.journal.tables import Heading, Item, Items, Receipt, items, plans
@@ -84,7 +84,12 @@ class Plans:
         head, n_new = tables.heading(plan) if len(plan) else empty, 0
         if head is None:
             return 0
-        _refuse_future(head, now_s)
+        if head.as_of_s > now_s + tables.CLOCK_SLACK_S:
+            raise InputError(
+                f"the plan of cache {head.cache!r} is of {as_of_label(head.as_of_s)}, and it is only "
+                f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace "
+                "those of today; give another --as-of, or set the clock"
+            )
         generation = self._begin(head, now_s)
         if generation is not None:
             for page in pages(plan, ITEMS_AT_ONCE):
@@ -160,7 +165,9 @@ class Plans:
         What a wrong clock let expire before its time is planned again.
         """
         planned = {"state": ItemState.PLANNED, "updated_at_s": now_s, "error": None, "fault": None}
-        change_all(self._database, _restorable(cache, now_s), planned)
+        counts = sa.exists().where(tables.of_standing_plan, plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
+        restorable = (items.c.cache == cache, cleanup.expired_early(now_s), counts)
+        change_all(self._database, restorable, planned)
         late = (items.c.cache == cache, items.c.state == ItemState.PLANNED, items.c.expires_at_s <= now_s)
         expired = {"state": ItemState.EXPIRED, "updated_at_s": now_s}
         change_all(self._database, (*late, items.c.action.in_(uncounted)), expired)
@@ -181,13 +188,8 @@ class Plans:
                 ):
                     return None
             generation = 1 if known is None else known.generation + 1
-            new = {
-                "generation": generation,
-                "state": tables.RECORDING,
-                "replaced_by_s": None,
-                "is_settled": True,
-            }
-            row = {**dataclasses.asdict(head), **new, "recorded_at_s": now_s}
+            new = {"generation": generation, "state": tables.RECORDING, "replaced_by_s": None}
+            row = dataclasses.asdict(head) | new | {"is_settled": True, "recorded_at_s": now_s}
             upsert(connection, plans, [row])
         return generation
 
@@ -218,33 +220,12 @@ class Plans:
             if head.kind == tables.PLAN:
                 newest_s = cleanup.newest_plan_s(connection, head.cache, head.as_of_s, now_s)
                 replaced = _replaced(head.as_of_s if newest_s is None else newest_s)
-                older = (
-                    plans.c.cache == head.cache,
-                    plans.c.as_of_s < head.as_of_s,
-                    plans.c.kind == tables.PLAN,
-                )
-                connection.execute(
-                    sa.update(plans).where(*older, plans.c.state == tables.STANDING).values(**replaced)
-                )
-            state = (
-                {"state": tables.STANDING, "is_settled": False} if newest_s is None else _replaced(newest_s)
-            )
+                standing = (plans.c.kind == tables.PLAN, plans.c.state == tables.STANDING)
+                older = (plans.c.cache == head.cache, plans.c.as_of_s < head.as_of_s, *standing)
+                connection.execute(sa.update(plans).where(*older).values(**replaced))
+            stands = {"state": tables.STANDING, "is_settled": False}
+            state = stands if newest_s is None else _replaced(newest_s)
             connection.execute(sa.update(plans).where(*this).values(**state))
-
-
-def _restorable(cache: str, now_s: float) -> Where:
-    """Items of plans that count which a wrong clock let expire."""
-    counts = sa.exists().where(tables.of_standing_plan, plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
-    return (items.c.cache == cache, cleanup.expired_early(now_s), counts)
-
-
-def _refuse_future(head: Heading, now_s: float) -> None:
-    if head.as_of_s > now_s + tables.CLOCK_SLACK_S:
-        raise InputError(
-            f"the plan of cache {head.cache!r} is of {as_of_label(head.as_of_s)}, and it is only "
-            f"{as_of_label(int(now_s))} by this machine's clock: a plan of the future would replace those of "
-            "today; give another --as-of, or set the clock"
-        )
 
 
 def _known(connection: sa.Connection, head: Heading) -> sa.Row[Any] | None:

@@ -50,13 +50,11 @@ class Reports:
     def last_errors(self, cache: str, as_of_s: int | None = None) -> list[str]:
         """The errors of the last tries that failed, at most three, the newest first."""
         query = sa.select(items.c.error).where(*of_plan(cache, as_of_s), items.c.fault.is_not(None))
-        with self._database.reading() as connection:
-            return list(connection.scalars(query.order_by(items.c.updated_at_s.desc()).limit(_MOST_ERRORS)))
+        return self._scalars(query.order_by(items.c.updated_at_s.desc()).limit(_MOST_ERRORS))
 
     def changed_plans(self, cache: str, *, since_s: float) -> list[int]:
         query = sa.select(items.c.as_of_s).where(items.c.cache == cache, items.c.updated_at_s >= since_s)
-        with self._database.reading() as connection:
-            return sorted(connection.scalars(query.distinct()))
+        return sorted(self._scalars(query.distinct()))
 
     def newest_s(self, cache: str, *, now_s: float) -> int | None:
         """The time of the newest plan that counts, of any kind; None: there is none."""
@@ -108,8 +106,7 @@ class Reports:
             .where(plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
             .order_by(items.c.as_of_s.desc(), items.c.rank)
         )
-        with self._database.reading() as connection:
-            return list(connection.scalars(query))
+        return self._scalars(query)
 
     def unproven(self, cache: str, *, now_s: float) -> int:
         """Number of items that no promotion covers and that are unfinished, and not expired.
@@ -133,13 +130,15 @@ class Reports:
         return [tables.item_of(row, row["attempts"]) for row in due]
 
     def _count(self, *where: sa.ColumnElement[bool]) -> int:
-        with self._database.reading() as connection:
-            return int(connection.scalar(sa.select(sa.func.count()).where(*where)) or 0)
+        return int(self._scalars(sa.select(sa.func.count()).where(*where))[0])
 
     def _time(self, query: sa.Select[tuple[Any]]) -> int | None:
-        with self._database.reading() as connection:
-            time_s = connection.scalar(query)
+        time_s = self._scalars(query)[0]
         return None if time_s is None else int(time_s)
+
+    def _scalars(self, query: sa.Select[Any]) -> list[Any]:
+        with self._database.reading() as connection:
+            return list(connection.scalars(query))
 
     def _standing_pins(self, cache: str, now_s: float) -> Sequence[Mapping[Any, Any]]:
         """As far back as the oldest pin that has not expired: what was decided before does not matter."""

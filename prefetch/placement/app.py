@@ -87,9 +87,8 @@ def application(
     add("/score", api.score, methods=["POST"], openapi_extra=messages.SCORE_BODY)
     add("/metrics", api.metrics, methods=["GET"], response_class=PlainTextResponse)
     add("/health", api.health, methods=["GET"])
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(CachecastError, _failed)
+    for kind in (RequestValidationError, HTTPException, CachecastError):
+        app.add_exception_handler(kind, _failed)
     return front
 
 
@@ -230,17 +229,11 @@ def _require(is_allowed: bool) -> None:
         raise HTTPException(401, "this needs a bearer token that is configured here", challenge)
 
 
-def _invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return JSONResponse({"error": messages.first_fault(error.errors()[0])}, 400)
-
-
-def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": bounded(str(error.detail))}, error.status_code, error.headers)
-
-
 def _failed(_: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, RequestValidationError):
+        return JSONResponse({"error": messages.first_fault(error.errors()[0])}, 400)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": bounded(str(error.detail))}, error.status_code, error.headers)
     if isinstance(error, ServiceError):
         return JSONResponse({"error": str(error)}, 503, {"retry-after": "10"})
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, InputError) else 500)

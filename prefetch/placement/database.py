@@ -88,19 +88,19 @@ class PlacementTables:
             )
 
     def serve(self, client: str, cache_site: str | None) -> None:
-        with self._database.writing() as connection:
-            if cache_site is None:
-                connection.execute(sa.delete(_serves).where(_serves.c.client == client))
-            else:
-                upsert(connection, _serves, [{"client": client, "cache_site": cache_site}])
+        self._put(_serves, client, cache_site)
 
     def reassign(self, dataset: str, sites: tuple[str, ...] | None) -> None:
+        self._put(_reassigned, dataset, None if sites is None else json.dumps(sites))
+
+    def _put(self, table: sa.Table, key: str, value: str | None) -> None:
+        """Set the value of a key in a table of two columns; None: delete it."""
+        key_column, value_column = table.columns.keys()
         with self._database.writing() as connection:
-            if sites is None:
-                mine = _reassigned.c.dataset == dataset
-                connection.execute(sa.delete(_reassigned).where(mine))
+            if value is None:
+                connection.execute(sa.delete(table).where(table.c[key_column] == key))
             else:
-                upsert(connection, _reassigned, [{"dataset": dataset, "sites": json.dumps(sites)}])
+                upsert(connection, table, [{key_column: key, value_column: value}])
 
     def refresh(self, snapshot: bytes, as_of: str, *, if_current: bool = False) -> int:
         """Store a new snapshot in place of the last; return its number.

@@ -115,11 +115,9 @@ class PageMaker(Protocol):
 
     def page(self, request: PageRequest, heard: Mapping[str, LastHeartbeat]) -> bytes:
         """A page as HTML, with the heartbeats `heard` by cache. Takes seconds. Raises ServiceError."""
-        ...
 
     def close(self) -> None:
         """Release what it holds."""
-        ...
 
 
 class OperatorPages:

@@ -33,10 +33,7 @@ class CacheScore:
 
 @dataclasses.dataclass(frozen=True)
 class SiteScore:
-    """One site: its live caches together, and each alone, best first.
-
-    `rank` 1 is best; all are 1 when the ranking is released.
-    """
+    """One site: its live caches together, and each alone, best first. `rank`: 1 is best, or released."""
 
     site: str
     rank: int

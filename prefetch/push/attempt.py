@@ -1,6 +1,7 @@
 """One try of one plan item: ask the cache, act only if needed, ask again. Knows no journal and no threads."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 
@@ -91,7 +92,9 @@ def renewal(
 
     def renewed(held: Held | None) -> bool:
         # Without any ended use before, the cache is still busy with the first one, and counts ours to it.
-        return held is not None and (last_s is None or _used_since(held, renewed_s))
+        return held is not None and (
+            last_s is None or held.is_open or (held.last_detach_s or -math.inf) >= renewed_s
+        )
 
     after = _await(target, name, renewed, deadline)
     used_s = (after.held.last_detach_s if after.held else None) or 0
@@ -116,14 +119,8 @@ def _pin(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[]
     now = now_s()
     confirmed, renewed_at_s = renewal(target, item.name, limits, now_s)
     _check_readable(confirmed)
-    was_renewed = renewed_at_s < now
-    by = confirmed.source
+    was_renewed, by = renewed_at_s < now, confirmed.source
     return Receipt(ItemState.DONE, confirmed_by=by, renewed_at_s=renewed_at_s, already=was_renewed)
-
-
-def _unpin(_target: CacheTarget, _item: Item, _limits: PushLimits, _now_s: Callable[[], float]) -> Receipt:
-    # The cache needs no request: an unpinned file is one that is not renewed.
-    return Receipt(ItemState.DONE)
 
 
 def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[[], float]) -> Receipt:
@@ -141,7 +138,8 @@ def _evict(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable[
 _CARRY_OUT = {
     Action.PREFETCH: _prefetch,
     Action.PIN: _pin,
-    Action.UNPIN: _unpin,
+    # The cache needs no request: an unpinned file is one that is not renewed.
+    Action.UNPIN: lambda *_: Receipt(ItemState.DONE),
     Action.EVICT: _evict,
 }
 
@@ -217,10 +215,6 @@ def _evict_and_wait(
             raise
         target.identity()  # raises if it does not answer
         raise PushRejected("in use: the server keeps it, as a file that is open or being fetched") from None
-
-
-def _used_since(held: Held, at_s: int) -> bool:
-    return held.is_open or (held.last_detach_s is not None and held.last_detach_s >= at_s)
 
 
 def _await(

@@ -77,10 +77,8 @@ def push(
         check()
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
-        worker, marked = (
-            Worker(target, limits, now_s),
-            MarkedItems(LeasedItems(lease), now_s, limits.retry_after_s),
-        )
+        worker = Worker(target, limits, now_s)
+        marked = MarkedItems(LeasedItems(lease), now_s, limits.retry_after_s)
         run = _ItemRun(lease, marked, limiter, breaker, worker, now_s, on_progress)
         renewals = Renewals(journal.reports, lease, limiter, breaker, worker, now_s)
         journal.plans.cancel_superseded(cache, now_s=now_s())

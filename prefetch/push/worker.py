@@ -148,12 +148,8 @@ def touch_every_s(held: Iterable[Held], pinned: Collection[str], now_s: float) -
     A purge removes the oldest files, so a pinned file is in danger in the last quarter of that age. Pushes
     look at pins at least once per quarter: one that is due at half is renewed before the last quarter begins.
     """
-    ends = (
-        file.last_detach_s
-        for file in held
-        if file.last_detach_s is not None and not file.is_open and file.name not in pinned
-    )
-    oldest_s = min(ends, default=None)
+    free = (file for file in held if not file.is_open and file.name not in pinned)
+    oldest_s = min((end_s for file in free if (end_s := file.last_detach_s) is not None), default=None)
     return UNMEASURED_S if oldest_s is None else min(max(1, int(now_s - oldest_s) // 2), MOST_S)
 
 

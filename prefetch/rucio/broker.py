@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from stomp.exception import ConnectFailedException, StompException
 
+from features.common.arrays import pages
 from features.common.errors import ConfigError, ServiceError, bounded, without_secrets
 from prefetch.lfn import Did
 from prefetch.rucio.connection import (
@@ -85,10 +86,12 @@ class Broker:
         listener = Receipts()
         with self._connected(listener, f"messages for {self._access.topic}") as connection:
             receipts = set()
-            for number, body in enumerate(_bodies(operation, rse, dids)):
+            for number, page in enumerate(pages(dids, FILES_PER_MESSAGE)):
                 receipts.add(str(number))
+                # Flat: the consumer passes over what rucio-cache-client wraps messages in.
+                body = {"operation": operation, "rse": rse, "files": [did._asdict() for did in page]}
                 # Without a length the broker takes it as text, as Rucio's other tools do.
-                connection.send(self._access.topic, body, "application/json", receipt=str(number))
+                connection.send(self._access.topic, json.dumps(body), "application/json", receipt=str(number))
             listener.wait(receipts, self._access.timeout_s)
 
     @contextmanager
@@ -176,10 +179,3 @@ class Subscription:
         """Let the broker forget `messages`. Raises OSError and StompException."""
         for message in messages:
             self._connection.ack(message.ticket)
-
-
-def _bodies(operation: Operation, rse: str, dids: Sequence[Did]) -> Iterator[str]:
-    """Flat messages: the consumer passes over what rucio-cache-client wraps them in."""
-    for first in range(0, len(dids), FILES_PER_MESSAGE):
-        files = [did._asdict() for did in dids[first:][:FILES_PER_MESSAGE]]
-        yield json.dumps({"operation": operation, "rse": rse, "files": files})

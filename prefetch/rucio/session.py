@@ -155,13 +155,15 @@ class _Client(Client):  # type: ignore[misc]
         # rucio-clients distinguishes tokens by account, not by server: one server would get the other's.
         server = hashlib.sha256(f"{access.url} {access.auth_url}".encode()).hexdigest()[:16]
         self.TOKEN_PATH_PREFIX = f"{access.tokens}/{server}-"
+        # With an empty X509_CERT_DIR rucio-clients would check no certificate of a server.
+        checks_none = not os.environ.get("X509_CERT_DIR", "unset").strip()
         super().__init__(
             rucio_host=access.url,
             auth_host=access.auth_url or access.url,
             account=access.account or None,
             auth_type=access.auth_type,
             creds=creds,
-            ca_cert=_ca_cert(access),
+            ca_cert=access.ca_cert or (True if checks_none else None),
             vo=access.vo or None,
             timeout=access.timeout_s,
             user_agent="cachecast",
@@ -184,12 +186,6 @@ class _Client(Client):  # type: ignore[misc]
             return target
         response.close()
         raise requests.TooManyRedirects("it leads to another server, which would get the token or password")
-
-
-def _ca_cert(access: RucioAccess) -> str | bool | None:
-    """The CA certificate of the server; with an empty X509_CERT_DIR rucio-clients would check none."""
-    is_empty = not os.environ.get("X509_CERT_DIR", "unset").strip()
-    return access.ca_cert or (True if is_empty else None)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

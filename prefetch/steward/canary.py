@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -58,19 +58,13 @@ class OpenFiles:
 def _open_inodes() -> set[_Inode]:
     """The files behind all descriptors that we may see."""
     inodes = set[_Inode]()
-    for process in os.listdir("/proc"):  # noqa: PTH208  paths as objects take twice as long
-        if process.isdecimal():
-            inodes.update(_open_by(f"/proc/{process}/fd"))
+    for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  paths take twice as long
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            for descriptor in os.listdir(f"/proc/{process}/fd"):  # noqa: PTH208
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    status = os.stat(f"/proc/{process}/fd/{descriptor}")  # noqa: PTH116
+                    inodes.add((status.st_dev, status.st_ino))
     return inodes
-
-
-def _open_by(folder: str) -> Iterator[_Inode]:
-    """The files behind one process's descriptors; none if it ended, or is another user's."""
-    with contextlib.suppress(OSError):
-        for descriptor in os.listdir(folder):  # noqa: PTH208
-            with contextlib.suppress(OSError):  # closed meanwhile
-                status = os.stat(f"{folder}/{descriptor}")  # noqa: PTH116
-                yield status.st_dev, status.st_ino
 
 
 EVERY_S: Final = 60.0

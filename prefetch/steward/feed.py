@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from features.accesses import SESSION, TASK, USER
@@ -149,7 +150,10 @@ class Feed:
             return
         if stod not in self._lives and not self._is_past:
             if self._clock() - self._asked_at >= ASK_EVERY_S:
-                yield from self._restart()
+                with suppress(PushError):  # a server that does not answer is an alarm of its own
+                    if (restarted := self.refresh()) is not None:
+                        self._streams.clear()
+                        yield restarted
             if stod not in self._lives:
                 self._is_by_us = False
                 self._suspect(f"one that was started at {stod}", stod)
@@ -160,15 +164,6 @@ class Feed:
         self._streams[stod, number] = None
         if len(self._streams) > MOST_STREAMS:
             del self._streams[next(iter(self._streams))]
-
-    def _restart(self) -> Iterator[Report]:
-        try:
-            restarted = self.refresh()
-        except PushError:
-            return  # a server that does not answer is an alarm of its own
-        if restarted is not None:
-            self._streams.clear()
-            yield restarted
 
     def _suspect(self, who: str, stod: int) -> None:
         name = self._self
@@ -219,11 +214,10 @@ class Readers:
 
     def number(self, stod: int, server_id: int, user_id: int) -> int:
         """The reader of session `user_id` of a server: its task, else its user, else the session itself."""
-        session = self._sessions.get((stod, server_id, user_id))
-        if session is not None and TASK in self._kinds and session.task:
-            return session.task
-        if session is not None and USER in self._kinds and session.user:
-            return session.user
+        session = self._sessions.get((stod, server_id, user_id), _Session(NOBODY))
+        for kind, reader in ((TASK, session.task), (USER, session.user)):
+            if kind in self._kinds and reader:
+                return reader
         if SESSION in self._kinds and user_id:
             return _number(f"{stod} {server_id} {user_id}", user_number)
         return NOBODY

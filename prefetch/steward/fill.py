@@ -49,15 +49,12 @@ class Usage(Protocol):
 
     def look(self, names: Iterable[str]) -> None:
         """See on which file systems some of the cache's files lie, those called `names`."""
-        ...
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
-        ...
 
     def server_count(self) -> ServerCount | None:
         """What the cache's server itself has counted last, where it purges by that."""
-        ...
 
 
 class DataDisks:

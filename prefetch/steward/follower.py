@@ -120,15 +120,12 @@ class Disk(Protocol):
 
     def size_bytes(self, name: str, reported: int) -> int | None:
         """The size of file `name` in bytes, which a report gives as `reported`; None if it is not there."""
-        ...
 
     def bytes_on_disk(self, file: int, name: str) -> int | None:
         """The bytes that file number `file` has on disk now; None if that is not known."""
-        ...
 
     def is_open(self, name: str) -> bool | None:
         """Whether the server's process has file `name` open; None: that cannot be seen."""
-        ...
 
 
 class Follower:

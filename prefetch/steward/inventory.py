@@ -134,10 +134,11 @@ def begin(
         if isinstance(report, FileClose):
             received_s = max(received_s, min(report.received_t, listing.at_s))
         # A sender may name any time.
-        use_s = min(_use_s(report), received_s + SETTLED_S)
+        time_s, use_s = _times_s(report)
+        use_s = min(use_s, received_s + SETTLED_S)
         listed.until(use_s)
         # A use of which the cache's clock is ahead of ours is known by its report.
-        follower.apply(report, min(max(_time(report), use_s), listing.at_s))
+        follower.apply(report, min(max(time_s, use_s), listing.at_s))
     listed.until(math.inf)
     follower.disk = live
     for file in range(len(book)):
@@ -170,18 +171,11 @@ class _InOrder:
         self._next_s = float(self._listing.used_s[following[0]]) if following.size else math.inf
 
 
-def _time(report: Report) -> float:
-    """When a report was received or sent, s since 1970; 0 if it has no time."""
+def _times_s(report: Report) -> tuple[float, float]:
+    """When a report was received or sent, and when its uses began or ended, s since 1970; 0: it has none."""
     if isinstance(report, FileClose):
-        return float(report.received_t)
-    return float(report.end_s) if isinstance(report, Packet) else 0.0
-
-
-def _use_s(report: Report) -> float:
-    """When the uses in a report began or ended, s since 1970; 0 if it has none."""
-    if isinstance(report, FileClose):
-        return float(report.detach_t)
-    return float(report.begin_s) if isinstance(report, Packet) else 0.0
+        return float(report.received_t), float(report.detach_t)
+    return (float(report.end_s), float(report.begin_s)) if isinstance(report, Packet) else (0.0, 0.0)
 
 
 def some_held(book: Book) -> list[str]:

@@ -69,10 +69,7 @@ class ListReader:
         self._took_s = 0.0
 
     def read(self, times_s: Sequence[float], *, files_go: bool) -> Lists | None:
-        """New lists; None if none are due or the journal has not answered yet.
-
-        Raises ServiceError if the journal is unavailable.
-        """
+        """New lists; None if none are due, or not answered yet. Raises ServiceError: it is unavailable."""
         now = time.monotonic()
         if self._asking is None:
             soon_s = min(self._every_s, max(FRESH_S, _PAUSES * self._took_s))

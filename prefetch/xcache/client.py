@@ -76,17 +76,14 @@ class XCacheTarget:
         self.left_out = LeftOut()
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
-        """Make the cache fetch every block of `name`; return the file's size in bytes.
-
-        PushRejected if only other nodes hold `name`, where the redirector sends its readers.
-        """
+        """Make the cache fetch all of `name`; its bytes. Raises PushRejected if only other nodes hold it."""
         holders = frozenset() if self._redirector is None else self._redirector.holders(name)
         if holders and self.name not in holders:
             raise PushRejected(f"{min(holders)} holds it, and the redirector sends its readers there")
         deadline = time.monotonic() + timeout_s
         with self._blaming(), session.RemoteFile(self._file_url(name), deadline) as remote:
-            size = remote.size_bytes()
-            offsets = range(0, size, self._block_size(name))
+            size, info = remote.size_bytes(), None if self._namespace is None else self._cinfo(name)
+            offsets = range(0, size, BLOCK_BYTES if info is None else info.block_size_bytes)
             for first in range(0, len(offsets), _CHUNKS_PER_CALL):
                 remote.read_parts((offset, 1) for offset in offsets[first : first + _CHUNKS_PER_CALL])
             time.sleep(_SETTLE_S)
@@ -106,17 +103,11 @@ class XCacheTarget:
         session.accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
-        """True before 5.6, by the version asked for now: an older server may have been started a moment ago.
-
-        Raises TargetUnavailable if the server does not report its version.
-        """
+        """True before 5.6, by the version that the server reports now. Raises TargetUnavailable."""
         return self._ask_version().removes_open_files
 
     def server_version(self) -> ServerVersion:
-        """The server's version, asked for once a minute: it may change under a process that runs for long.
-
-        Raises TargetUnavailable if it does not report one.
-        """
+        """The server's version, asked for once a minute. Raises TargetUnavailable if it reports none."""
         if self._version is None or time.monotonic() - self._version[0] > _KNOWN_FOR_S:
             return self._ask_version()
         return self._version[1]
@@ -156,7 +147,11 @@ class XCacheTarget:
         file = session.stat(self._connections.url(name), name)
         if file is None or not file.is_held:
             return Confirmation(None, "stat")
-        closed, version = self._last_close(name), self.server_version()
+        try:
+            closed = None if self._closes is None else self._closes.of(name)
+        except InputError as error:
+            raise TargetUnavailable(str(error)) from error
+        version = self.server_version()
         if version.stat_tells_whole:
             last_s = None if closed is None else closed.last_detach_s
             on_disk = file.size_bytes if file.is_whole else 0
@@ -295,10 +290,6 @@ class XCacheTarget:
                 raise TargetUnavailable(f"cannot read {path}: {error.strerror}") from error
         raise InputError(f"{path} is damaged, or changes all the time")
 
-    def _block_size(self, name: str) -> int:
-        info = None if self._namespace is None else self._cinfo(name)
-        return BLOCK_BYTES if info is None else info.block_size_bytes
-
     def _file_url(self, name: str) -> str:
         return f"{self._connections.url(name)}/{checked_lfn(name)}"
 
@@ -312,12 +303,6 @@ class XCacheTarget:
             if session.version_of(self._connections.spare) is None:
                 raise
             raise SourceUnavailable(f"{error}; the cache itself answers: it waits for the origin") from None
-
-    def _last_close(self, name: str) -> Held | None:
-        try:
-            return None if self._closes is None else self._closes.of(name)
-        except InputError as error:
-            raise TargetUnavailable(str(error)) from error
 
 
 def _is_young(path: Path) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 
 # Columns of Agenda.rows.
 DUE_S, NUMBER, WHAT = range(3)
@@ -50,7 +50,7 @@ def strike(agenda: Agenda) -> None:
     """Take the next thing off."""
     rows, sums = agenda
     sums[PENDING] -= 1
-    last, place, child = sums[PENDING], 0, 1
+    last, place, child = sums[PENDING], wide(0), wide(1)
     while child < last:
         if child + 1 < last and _is_before(rows, child + 1, child):
             child += 1

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, narrow, wide
 from features.stream.state import Read, update
 from replay.kernels import heuristics
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
@@ -153,7 +153,7 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
     if access.at_s >= clock[PROVEN_FROM_S]:
         trust(auto.chooser, LEARNED)
         clock[PROVEN_FROM_S] = np.inf
-    place, n_bytes = auto.sample.place[file], auto.takes[file]
+    place, n_bytes = wide(auto.sample.place[file]), auto.takes[file]
     if place != NOT_SAMPLED:
         missing = auto.chooser.missing
         # LRU's comes last: it is what the learned ones ask before their first order.
@@ -170,7 +170,7 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
         begin(auto.begun, 0, learnt.at, auto.known.values)
         clock[NOW_S] = max(clock[NOW_S], access.at_s)
         known = auto.known
-        update(known.state, known.files, Read(file, access.reader, 1.0, access.at_s, clock[NOW_S]))
+        update(known.state, known.files, Read(narrow(file), access.reader, 1.0, access.at_s, clock[NOW_S]))
         begin(auto.begun, 1, learnt.at, auto.known.values)
 
 
@@ -182,7 +182,7 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
         store(order, file, n_bytes)
     if _learns(auto):
         store_valued(auto.valued, file, n_bytes)
-    place = auto.sample.place[file]
+    place = wide(auto.sample.place[file])
     if place != NOT_SAMPLED:
         for sampled in auto.shadows.plain:
             heuristics.fill(sampled, place, n_bytes)
@@ -255,7 +255,8 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
     if comes and missing > 0:
         begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
         n = _shadow_victims(auto, learnt, k, missing, at_s)
-        for gone in shadows.plain[LRU].victim[:n]:
+        for victim in shadows.plain[LRU].victim[:n]:
+            gone = wide(victim)
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
                 remove(valued.disk, gone, valued.n_bytes[gone])

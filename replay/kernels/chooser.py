@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 from features.common.times import DAY_S
 
 ROUND = 1 / 16
@@ -107,7 +107,7 @@ def trust(chooser: Chooser, first: int) -> None:
         for k in range(missed.size):
             products[k, new] = products[k, best]
         chooser.is_trusted[new] = True
-    _follow(chooser, first)
+    _follow(chooser, wide(first))
 
 
 @inner

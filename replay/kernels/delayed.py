@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 from features.stream.state import Read
 from replay.access_context import QueuedReads
 from replay.kernels import followed as order_of
@@ -167,7 +167,7 @@ def serve(cache: Cache, order: Followed, reads: Reads, begins_s: FloatArray) -> 
         due_s = agenda.rows[0, DUE_S] if is_due else now_s
         while reads.n_told[0] < reads.queued.at_s.size and reads.queued.at_s[reads.n_told[0]] <= due_s:
             k = reads.n_told[0]
-            order_of.tell(reads.queued.file[k], reads.queued.due_s[k], *order)
+            order_of.tell(wide(reads.queued.file[k]), reads.queued.due_s[k], *order)
             reads.n_told[0] += 1
         kind, of = (agenda.rows[0, WHAT] % N_KINDS, agenda.rows[0, WHAT] // N_KINDS) if is_due else (READ, i)
         if begins_s.size:
@@ -197,7 +197,7 @@ def _act(cache: Cache, order: Followed, kind: int, file: int, now_s: int) -> Non
     if kind == CLOSED:
         _close(cache, file)
     elif kind == LOOK:
-        _look(cache, order, now_s, 0)
+        _look(cache, order, now_s, wide(0))
     elif kind == GOES:
         _go(cache, order, file, now_s)
     elif kind == COMES:
@@ -217,7 +217,7 @@ def _number(begins_s: FloatArray, at_s: float, begun: int) -> int:
 @inner
 def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     """Serve read `i`, which becomes known later."""
-    file, now_s, needed, delays = reads.item[i], reads.time_s[i], reads.needed[i], cache.delays
+    file, now_s, needed = wide(reads.item[i]), reads.time_s[i], reads.needed[i]
     had = cache.held[file]
     fetched = 0 if had >= needed else _fetch(cache, order, file, needed, now_s)
     reads.had[i], reads.fetched[i] = had, fetched
@@ -228,8 +228,8 @@ def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     cache.last_use_s[file] = max(cache.last_use_s[file], reads.close_s[i])
     heuristics.note_read(cache.own, file, had != ABSENT)
     cache.open_until_s[file] = max(cache.open_until_s[file], reads.close_s[i])
-    if delays.seen_s:
-        enter(cache.agenda, now_s + delays.seen_s, what(SEEN, i))
+    if cache.delays.seen_s:
+        enter(cache.agenda, now_s + cache.delays.seen_s, what(SEEN, i))
     else:
         _see(cache, order, reads, i)
 
@@ -237,7 +237,7 @@ def _read(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
 @inner
 def _see(cache: Cache, order: Followed, reads: Reads, i: int) -> None:
     """A read becomes known to the steward, and whether its file is on disk."""
-    file, at_s, close_s = reads.item[i], reads.time_s[i], reads.close_s[i]
+    file, at_s, close_s = wide(reads.item[i]), reads.time_s[i], reads.close_s[i]
     was_held = order_of.bytes_on_disk(file, *order) >= 0
     access = Read(file, reads.reader[i], 1.0, float(at_s), float(at_s))
     order_of.read(Event(access, was_held), cache.learnt, *order)
@@ -318,7 +318,8 @@ def _look(cache: Cache, order: Followed, now_s: int, need_bytes: int) -> None:
     sums = cache.sums
     sums[IS_LOOK_DUE] = 0
     over = sums[USED] - sums[LEAVING] + need_bytes - cache.target
-    for file in cache.victim[: _victims(cache, order, over, now_s)]:
+    for victim in cache.victim[: _victims(cache, order, over, now_s)]:
+        file = wide(victim)
         n_bytes = max(0, order_of.bytes_on_disk(file, *order))
         sums[LEAVING] += n_bytes
         _open(cache, file)  # no victim again while it is on its way

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 from replay.kernels import links
 from replay.kernels.links import COUNT, USED, Queues
 
@@ -208,8 +208,9 @@ def _fifo_victims(order: Heuristic, n_bytes: int, spare: BoolArray, victim: Ids)
             n_bytes -= size
     for k in range(n - 1, -1, -1):
         is_main = victim[k] >= 0
-        victim[k] = victim[k] if is_main else ~victim[k]
-        links.put_back(queues, MAIN if is_main else SMALL, victim[k], queues.n_bytes[victim[k]])
+        file = wide(victim[k] if is_main else ~victim[k])
+        victim[k] = file
+        links.put_back(queues, MAIN if is_main else SMALL, file, queues.n_bytes[file])
     return n
 
 
@@ -279,7 +280,8 @@ def serve(shadow: Shadow, file: int, n_bytes: int) -> bool:
     is_admitted = not was_held and n_bytes <= shadow.capacity_bytes
     missing = used[0] + n_bytes - shadow.capacity_bytes
     if is_admitted and missing > 0:
-        for evicted in victim[: victims(order, missing, shadow.nothing, victim)]:
+        for gone in victim[: victims(order, missing, shadow.nothing, victim)]:
+            evicted = wide(gone)
             used[0] -= order.queues.n_bytes[evicted]
             drop(order, evicted)
     note_read(order, file, was_held)

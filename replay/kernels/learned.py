@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import FloatArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.jit import bare, narrow
 from features.stream.state import Read, update
 from replay.kernels import heuristics
 from replay.kernels.auto import Learnt, Valued, begin, no_valued, store_valued
@@ -41,7 +41,7 @@ def read(of: Learned, learnt: Learnt, access: Read, was_held: bool) -> None:
         note_read(of.lru, access.item, was_held)
     of.clock[0] = max(of.clock[0], access.at_s)
     known, now_s = of.known, of.clock[0]
-    update(known.state, known.files, Read(access.item, access.reader, 1.0, access.at_s, now_s))
+    update(known.state, known.files, Read(narrow(access.item), access.reader, 1.0, access.at_s, now_s))
 
 
 @bare

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common.arrays import Ids, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 
 NOWHERE = 0
 """The queue of a file that is in none."""
@@ -62,29 +62,31 @@ def older(queues: Queues, file: int) -> int:
 @bare
 def append(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the newest."""
-    _enter(queues, queue, file, n_bytes)
-    _between(queues.link, queues.link[queue, OLDER], file + ENDS, queue)
+    end = wide(queue)
+    _enter(queues, end, file, n_bytes)
+    _between(queues.link, wide(queues.link[end, OLDER]), file + ENDS, end)
 
 
 @bare
 def put_back(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the oldest."""
-    _enter(queues, queue, file, n_bytes)
-    _between(queues.link, queue, file + ENDS, queues.link[queue, NEWER])
+    end = wide(queue)
+    _enter(queues, end, file, n_bytes)
+    _between(queues.link, end, file + ENDS, wide(queues.link[end, NEWER]))
 
 
 @bare
 def insert_behind(queues: Queues, before: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the next newer one than the file `before`."""
-    _enter(queues, queues.queue[before], file, n_bytes)
-    _between(queues.link, before + ENDS, file + ENDS, queues.link[before + ENDS, NEWER])
+    _enter(queues, wide(queues.queue[before]), file, n_bytes)
+    _between(queues.link, before + ENDS, file + ENDS, wide(queues.link[before + ENDS, NEWER]))
 
 
 @bare
 def leave(queues: Queues, file: int) -> None:
     """Take a file out of its queue; its bytes stay known."""
     link, place, queue = queues.link, file + ENDS, queues.queue[file]
-    _join(link, link[place, OLDER], link[place, NEWER])
+    _join(link, wide(link[place, OLDER]), wide(link[place, NEWER]))
     queues.sums[queue, COUNT] -= 1
     queues.sums[queue, USED] -= queues.n_bytes[file]
     queues.queue[file] = NOWHERE
@@ -101,9 +103,9 @@ def resize(queues: Queues, file: int, n_bytes: int) -> None:
 def to_newest(queues: Queues, queue: int, first: int, last: int) -> None:
     """Make a run of neighbours in a queue, from its oldest file to its newest, the newest."""
     link, begin, end = queues.link, first + ENDS, last + ENDS
-    _join(link, link[begin, OLDER], link[end, NEWER])
-    _join(link, link[queue, OLDER], begin)
-    _join(link, end, queue)
+    _join(link, wide(link[begin, OLDER]), wide(link[end, NEWER]))
+    _join(link, wide(link[queue, OLDER]), begin)
+    _join(link, end, wide(queue))
 
 
 @inner

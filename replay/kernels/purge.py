@@ -161,10 +161,7 @@ def _pass_open(disk: Disk, log: AccessLog, n_passed: int) -> None:
 
 @inner
 def _oldest_close(disk: Disk, log: AccessLog, now: int) -> int:
-    """Time of the oldest close before `now` that is a resident file's latest use, or _NEVER.
-
-    CLOSE_TAIL is moved to it.
-    """
+    """When the oldest close before `now` is, of a file's latest use, or _NEVER; CLOSE_TAIL is moved to it."""
     tail = disk.sums[kernels.CLOSE_TAIL]
     while tail < log.closed.size and log.close_time[tail] < now:
         if tail + AHEAD < log.closed.size:

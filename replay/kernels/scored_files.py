@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import BoolArray, Float32Array, FloatArray, Ids, IntArray
-from features.common.jit import bare, inner
+from features.common.jit import bare, inner, wide
 from features.spec import COLUMNS
 from features.stream.row import row
 from features.stream.state import D_LAST, LAST, READS, Files, State
@@ -136,12 +136,9 @@ def choose(disk: Disk, known: Known, rule: Rule, eviction: Eviction, victim: Ids
 
 @bare
 def least_valuable(disk: Disk, known: Known, rule: Rule, spare: BoolArray, now_s: float) -> int:
-    """The least valuable file of a sample, -1 if every file is spared.
-
-    Files in `spare` that are drawn are set aside. No file in `spare`, and nothing is: bool[0].
-    """
+    """The least valuable file of a sample, -1: all are spared; sets drawn files in `spare` aside."""
     values = known.values
-    n = n_stale = 0
+    n = n_stale = wide(0)
     while n < SAMPLE:
         file = _drawn(disk, values, spare)
         if file < 0:
@@ -181,7 +178,7 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
 def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
     """A file on disk that is not spared; -1 if there is none."""
     while disk.sums[N_HELD] > 0:
-        file = disk.held[_draw(values.seed, disk.sums[N_HELD])]
+        file = wide(disk.held[_draw(values.seed, disk.sums[N_HELD])])
         if not (spare.size and spare[file]):
             return int(file)
         set_aside(disk, file)

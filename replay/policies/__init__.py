@@ -15,14 +15,7 @@ from replay.policies.queues import fifo, lru, s3fifo, sieve, two_queues
 from replay.result import NOTHING_PLACED, Result, tallied
 from replay.trace import Trace, window
 
-__all__ = [
-    "CLAIRVOYANTS",
-    "POLICIES",
-    "PartPolicy",
-    "Policy",
-    "canonical",
-    "run_policy",
-]
+__all__ = ["CLAIRVOYANTS", "POLICIES", "PartPolicy", "Policy", "canonical", "run_policy"]
 
 POLICIES: dict[str, Policy] = {
     "lru": lru,
@@ -44,10 +37,7 @@ _ALIASES = {"belady": "clairvoyant"}
 
 
 def canonical(name: str, *, others: Sequence[str] = ()) -> str:
-    """The name in `POLICIES` and `others` that equals `name` but for case, `-` and `_`.
-
-    `belady` is `clairvoyant`. Raises ConfigError if there is none.
-    """
+    """The name in `POLICIES` and `others` that is `name` but for case, `-` and `_`. Raises ConfigError."""
     bare, known = _bare(name), (*POLICIES, *others)
     for candidate in known:
         if _bare(candidate) == bare:

@@ -32,7 +32,7 @@ def push(heap: Heap, count: int, entry: Entry) -> None:
     """Add `entry` to a heap of `count`."""
     at = count
     while at > 0:
-        parent = _parent(at)
+        parent = (at - 1) >> 2  # a shift, not a division: the root's parent must be below 0
         if not _less(entry.key, entry.tie, heap.key[parent], heap.tie[parent]):
             break
         _move(heap, parent, at)
@@ -50,19 +50,8 @@ def replace(heap: Heap, count: int, entry: Entry) -> None:
 def fill(heap: Heap, count: int) -> None:
     """Fill the place of a removed top with the last entry; `count` entries remain."""
     if count > 0:
-        _sink(heap, count, 0, _entry(heap, count))
-
-
-@inner
-def _parent(at: int) -> int:
-    # A shift, not a division: the root's parent must be below 0.
-    return (at - 1) >> 2
-
-
-@inner
-def _first_child(at: int) -> int:
-    """The first of up to four entries below `at`, which stand side by side."""
-    return 4 * at + 1
+        last = Entry(heap.key[count], int(heap.tie[count]), int(heap.file[count]))
+        _sink(heap, count, 0, last)
 
 
 @inner
@@ -70,7 +59,7 @@ def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
     """Put `entry` in at `hole`, or below it in place of smaller ones, which move up."""
     at = hole
     while True:
-        least = _first_child(at)
+        least = 4 * at + 1  # the first of up to four entries below `at`, which stand side by side
         if least >= count:
             break
         for other in range(least + 1, min(least + 4, count)):
@@ -86,11 +75,6 @@ def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
 @inner
 def _less(key: float, tie: int, other_key: float, other_tie: int) -> bool:
     return key < other_key or (key == other_key and tie < other_tie)
-
-
-@inner
-def _entry(heap: Heap, at: int) -> Entry:
-    return Entry(heap.key[at], int(heap.tie[at]), int(heap.file[at]))
 
 
 @inner

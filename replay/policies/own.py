@@ -36,6 +36,7 @@ from replay.trace import Trace
 PACKAGES = Group("policy", "cachecast.policies")
 _OTHERS = (*STEWARDS, PLAN, BOUND, OBJECT_BOUND)
 _MOST_CHARS = 64
+_fault = partial(ConfigError, "policy")
 
 OwnPolicies = dict[str, Policy | PartPolicy]
 
@@ -52,7 +53,7 @@ def own_policies(words: Sequence[object]) -> tuple[list[str], OwnPolicies]:
         name, policy = _found(word)
         if policy is not None:
             if name in own:
-                raise ConfigError("policy", f"two policies are called {name}; rename one")
+                raise _fault(f"two policies are called {name}; rename one")
             own[name] = checked(name, policy)
         names.append(name)
     return names, own
@@ -63,7 +64,7 @@ def checked(name: str, policy: Any) -> Policy | PartPolicy:
     if isinstance(policy, PartPolicy) and not isinstance(policy, type):
         return policy
     if not callable(policy):
-        raise ConfigError("policy", f"{name} is no function, but of type {type(policy).__name__}")
+        raise _fault(f"{name} is no function, but of type {type(policy).__name__}")
     return partial(_serve, name, policy)
 
 
@@ -72,9 +73,7 @@ def _found(word: object) -> tuple[str, Any]:
     if not isinstance(word, str):
         name = getattr(word, "__name__", type(word).__name__)
         if not (callable(word) or isinstance(word, PartPolicy)):
-            raise ConfigError(
-                "policy", f"{word!r:.100} is neither a name nor a function; write for example lru"
-            )
+            raise _fault(f"{word!r:.100} is neither a name nor a function; write for example lru")
         return _new(name), word
     path, colon, function = word.rpartition(":")
     if colon:
@@ -90,27 +89,26 @@ def _found(word: object) -> tuple[str, Any]:
 def _new(name: str) -> str:
     """`name`, for a policy that is not ours. Raises ConfigError if it cannot be one, or ours has it."""
     if not name.isidentifier() or len(name) > _MOST_CHARS:
-        raise ConfigError(
-            "policy",
-            f"{name[:_MOST_CHARS]!r} is no name for a policy; write file.py:function, or def a function",
+        raise _fault(
+            f"{name[:_MOST_CHARS]!r} is no name for a policy; write file.py:function, or def a function"
         )
     try:
         canonical(name, others=_OTHERS)
     except ConfigError:
         return name
-    raise ConfigError("policy", f"cachecast has a policy {name}; rename yours")
+    raise _fault(f"cachecast has a policy {name}; rename yours")
 
 
 def _from_file(path: Path, name: str) -> Any:
     """The function `name` of a Python file, which is run. Raises ConfigError."""
     if path.suffix != ".py" or not path.is_file():
-        raise ConfigError("policy", f"there is no Python file {path}; write file.py:function")
+        raise _fault(f"there is no Python file {path}; write file.py:function")
     spec = importlib.util.spec_from_file_location(f"policies_of_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
     def fault(what: str) -> ConfigError:
-        return ConfigError("policy", f"{path} {what}")
+        return _fault(f"{path} {what}")
 
     with blamed(fault, "cannot be loaded", PACKAGES.through):
         spec.loader.exec_module(module)
@@ -127,7 +125,7 @@ def _serve(name: str, policy: Policy, trace: Trace, capacity_bytes: int, hit: Bo
     except Exception as error:  # whatever the policy raises; its own trace is kept as the cause
         at = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(at.filename).name} line {at.lineno}"
-        raise ConfigError("policy", f"{name} failed in {where}: {in_a_line(error)}") from error
+        raise _fault(f"{name} failed in {where}: {in_a_line(error)}") from error
     if isinstance(answer, ServedWithPrefetch):
         _check(name, trace, capacity_bytes, hit, answer.peak_bytes, fetches=True)
         return answer
@@ -139,19 +137,16 @@ def _check(
     name: str, trace: Trace, capacity_bytes: int, hit: BoolArray, peak: object, *, fetches: bool
 ) -> None:
     if not isinstance(peak, int | np.integer):
-        raise ConfigError(
-            "policy",
-            f"{name} returned {peak!r:.60}; a policy returns the most bytes that it held, a whole number",
+        raise _fault(
+            f"{name} returned {peak!r:.60}; a policy returns the most bytes that it held, a whole number"
         )
     if not 0 <= peak <= capacity_bytes:
-        raise ConfigError("policy", f"{name} held {peak} bytes in a cache of {capacity_bytes}")
+        raise _fault(f"{name} held {peak} bytes in a cache of {capacity_bytes}")
     too_large = np.flatnonzero(hit & (trace.size_bytes[trace.item] > capacity_bytes))
     if too_large.size:
-        raise ConfigError(
-            "policy", f"{name} has a hit at access {too_large[0]}, of a file larger than the cache"
-        )
+        raise _fault(f"{name} has a hit at access {too_large[0]}, of a file larger than the cache")
     first = np.zeros(trace.n_accesses, np.bool_)
     first[np.unique(trace.item, return_index=True)[1]] = True
     if not fetches and (hit & first).any():
         at = int((hit & first).argmax())
-        raise ConfigError("policy", f"{name} has a hit at access {at}, the first of its file")
+        raise _fault(f"{name} has a hit at access {at}, the first of its file")

@@ -10,7 +10,7 @@ from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
 from replay.read.files import missing_size_of
 from replay.read.formats import LCS, ORACLE
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
-from replay.read.source import ColumnSource, TableSource, parquet
+from replay.read.source import TableSource, parquet
 from replay.read.times import UNITS, Clock, check_zone
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
@@ -63,15 +63,10 @@ def read_trace(
         source, roles = _BINARY[form](accesses), Roles("time", "item", "size")
     else:
         source = parquet(accesses) if form == "parquet" else formats.read_csv(accesses)
-        roles = _roles(source, kind, columns)
+        is_ours = kind == "accesses" or (kind == "auto" and is_house(source, columns))
+        roles = (house_roles if is_ours else foreign_roles)(source, columns)
         if isinstance(source, TableSource):
             source = formats.as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
     catalogue = None if files is None else parquet(files, repeated=False)
     clock = Clock(time_unit, time_zone)
     return assemble(source, roles, choice, clock=clock, sort=sort, files=catalogue)
-
-
-def _roles(source: ColumnSource, kind: str, columns: Mapping[str, str]) -> Roles:
-    if kind == "accesses" or (kind == "auto" and is_house(source, columns)):
-        return house_roles(source, columns)
-    return foreign_roles(source, columns)

@@ -45,10 +45,7 @@ class Choice(NamedTuple):
 
 
 def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[str, Column]:
-    """The columns that are not part of the trace itself: those to keep, and those to choose or tell files by.
-
-    Raises SchemaError.
-    """
+    """The columns beside the trace: those to keep, and to choose or tell files by. Raises SchemaError."""
     for role in choice.only.keys() - roles.labels.keys():
         raise SchemaError(f"{source.label} has no column {role} to choose by; it has {column_names(source)}")
     names_or_roles = [*choice.keep, *choice.only, *([] if roles.house else ["dataset"])]
@@ -67,10 +64,7 @@ def columns_beside(source: ColumnSource, roles: Roles, choice: Choice) -> dict[s
 def chosen_rows(
     source: ColumnSource, ticks: Ticks, rows: Rows, choice: Choice, beside: Mapping[str, Column]
 ) -> Rows:
-    """Those of `rows` that `choice` keeps, by time and the columns of `beside`.
-
-    Raises InputError if none is left, SchemaError.
-    """
+    """Those of `rows` that `choice` keeps, by time and `beside`. Raises InputError for none, SchemaError."""
     is_kept: BoolArray = np.ones(ticks.value.size, np.bool_)
     for role, value in choice.only.items():
         is_kept &= _with(source, role, beside.get(role), value)
@@ -94,8 +88,7 @@ def _with(source: ColumnSource, role: str, column: Column | None, value: str) ->
         raise InputError(
             f"{source.label} has no access of {role} {value!r}; its {_PLURAL[role]} are {listed}"
         )
-    matches: BoolArray = column.code == known.index(value)
-    return matches
+    return np.asarray(column.code == known.index(value), np.bool_)
 
 
 def _picked(column: Column, rows: Rows) -> pa.Array | pa.ChunkedArray:

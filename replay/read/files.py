@@ -163,10 +163,7 @@ def rows_of_known_size(rows: Rows, files: FileColumns) -> tuple[Rows, int]:
 
 
 def dense_files(rows: Rows, files: FileColumns) -> tuple[ItemArray, IntArray, pa.StringArray]:
-    """The file of each of `rows` as an id without gaps, and size and name by id.
-
-    Files that are neither read nor listed are dropped.
-    """
+    """Ids without gaps of the files of `rows`, and size and name by id, of files that are read or listed."""
     item, size = pick(rows, files.code), files.size_bytes
     is_used = files.listed & (size != UNKNOWN)
     is_used[item] = True

@@ -106,9 +106,8 @@ def house_roles(source: ColumnSource, given: Mapping[str, str] = _NOTHING) -> Ro
 def foreign_roles(source: ColumnSource, given: Mapping[str, str]) -> Roles:
     """The columns that `given` names by role (an empty name: none), the others by their usual names.
 
-    Of several candidates, the one that is called as its role has it; else an error asks which.
-
-    Raises SchemaError, one for all that is wrong.
+    Of several candidates, the one that is called as its role has it; else an error asks which. Raises
+    SchemaError, one for all that is wrong.
     """
     faults, columns = _misnamed(source, given), dict(given)
     taken = set(columns.values())

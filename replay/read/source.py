@@ -40,11 +40,9 @@ class ColumnSource(Protocol):
 
     def take(self, name: str) -> pa.ChunkedArray:
         """The column `name`; each column can be taken once, so that no second copy is kept."""
-        ...
 
     def where(self, row: int) -> str:
         """Where row `row` (from 0) is, for example `reads.csv row 18` (data rows count from 1)."""
-        ...
 
 
 class TableSource:

@@ -59,10 +59,7 @@ class Sums(NamedTuple):
 
     @property
     def saved_per_byte(self) -> float:
-        """Bytes served from the cache per byte fetched from an origin; 0 if none was fetched.
-
-        Bytes that were read past the cache count as fetched too.
-        """
+        """Bytes served from the cache per byte fetched, past the cache too, from an origin; 0 if none was."""
         fetched = self.requested_bytes - self.hit_bytes
         return self.hit_bytes / fetched if fetched else 0.0
 
@@ -194,8 +191,7 @@ def refused(trace: Trace, labels: Labels, table: list[Category], thresholds: Thr
     never, if_small = (
         np.array([v == verdict for v in of_code])[labels.code] for verdict in (DO_NOT_CACHE, CACHE_SMALL)
     )
-    out: BoolArray = never | (if_small & (trace.size_bytes > thresholds.small_file_bytes))
-    return out
+    return np.asarray(never | (if_small & (trace.size_bytes > thresholds.small_file_bytes)), np.bool_)
 
 
 def _sums(use: Use, labels: Labels, thresholds: Thresholds) -> list[tuple[Sums, Sums]]:

@@ -109,10 +109,7 @@ class Study:
 def study(
     trace: Trace, details: pa.Table, config: StudyConfig, *, on_done: OnDone = lambda what: None
 ) -> Study:
-    """The study of `trace` with whole files; `details`: one row per access, as from `replay.read`.
-
-    Raises ConfigError, InputError.
-    """
+    """The study of `trace`, files whole; `details`: a row per access. Raises ConfigError, InputError."""
     whole = dataclasses.replace(trace, read_bytes=None)
     use, result = replayed(whole, config.cache)
     on_done("the cache")

@@ -179,10 +179,7 @@ class Ranks(NamedTuple):
 
 
 class HitsByAge(NamedTuple):
-    """Hits by the age of their file, since its first access; entry k is for k to k + 1 days.
-
-    Bytes are those served from the cache.
-    """
+    """Hits, and bytes served, by days since the file's first access; entry k is for k to k + 1 days."""
 
     hits: IntArray
     hit_bytes: IntArray
@@ -258,10 +255,7 @@ class Origin(Part):
 
 
 def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Origin]:
-    """The regions of a trace in the order of `regions`, then `unknown`; without those that have no access.
-
-    `details`: one row per access, with a column `origin` if the trace has one.
-    """
+    """The regions of a trace that have an access, in order, then `unknown`, by a column `origin` if any."""
     code, names = _codes(use, details, regions)
     rtt = {region.name: region.rtt_ms for region in regions}
     return [

@@ -53,8 +53,7 @@ class Catalogue(NamedTuple):
 
     def dataset_of(self, file: IntArray) -> IntArray:
         """The dataset of each file."""
-        dataset: IntArray = np.searchsorted(self.first_file, file, side="right") - 1
-        return dataset
+        return np.asarray(np.searchsorted(self.first_file, file, side="right") - 1, np.int64)
 
 
 _Columns = TypeVar("_Columns", bound=tuple[Any, ...])
@@ -77,8 +76,7 @@ def taken(rows: _Columns, which: IntArray | BoolArray | slice) -> _Columns:
 def knob(config: WorkloadConfig, datasets: Datasets, key: str) -> FloatArray:
     """The parameter `key` of each dataset's category."""
     of_category = np.array([getattr(category, key) for category in config.categories], np.float64)
-    of_dataset: FloatArray = of_category[datasets.category]
-    return of_dataset
+    return np.asarray(of_category[datasets.category], np.float64)
 
 
 def make_catalogue(config: WorkloadConfig, datasets: Datasets, rng: np.random.Generator) -> Catalogue:
@@ -137,11 +135,7 @@ def dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generator
 
 
 def origins(config: WorkloadConfig, n_files: IntArray, role: IntArray, rng: np.random.Generator) -> IntArray:
-    """Origins by their share of the files, both of the files that are read and of the others.
-
-    Datasets in random order are assigned along the cumulative shares. Large datasets then shift a share less
-    than independent draws would.
-    """
+    """Origins by their share of the files, both of the files that are read and of the others."""
     shares = np.cumsum([origin.share for origin in config.origins])
     origin = np.empty(n_files.size, np.int64)
     for group in (role != DORMANT, role == DORMANT):
@@ -202,13 +196,11 @@ class Rhythm:
 
     def work(self, day: FloatArray) -> FloatArray:
         """Work done up to each `day`."""
-        work: FloatArray = np.interp(day, self._day, self._work)
-        return work
+        return np.asarray(np.interp(day, self._day, self._work), np.float64)
 
     def day(self, work: FloatArray) -> FloatArray:
         """The day by which `work` is done."""
-        day: FloatArray = np.interp(work, self._work, self._day)
-        return day
+        return np.asarray(np.interp(work, self._work, self._day), np.float64)
 
 
 SETTLE_DAYS = 0.5
@@ -249,8 +241,7 @@ class Interest(NamedTuple):
     def mass(self, since: FloatArray | float, until: FloatArray | float) -> FloatArray:
         """The rate summed up from `since` to `until`, per dataset."""
         lasting, passing = self._parts(since, until)
-        mass: FloatArray = self.weight * (lasting + passing)
-        return mass
+        return np.asarray(self.weight * (lasting + passing), np.float64)
 
     def times(self, rng: np.random.Generator) -> FloatArray:
         """A random time per entry, by its rate."""

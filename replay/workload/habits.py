@@ -43,8 +43,7 @@ def families(datasets: Datasets) -> IntArray:
     kind = datasets.category[first] * 4 + datasets.role[first]
     heads = np.flatnonzero(np.diff(kind, prepend=-1))
     place = np.arange(kind.size) - np.repeat(heads, np.diff(np.append(heads, kind.size)))
-    family: IntArray = np.arange(kind.size) - place % FAMILY
-    return family
+    return np.asarray(np.arange(kind.size) - place % FAMILY, np.int64)
 
 
 def habitual_datasets(
@@ -178,8 +177,7 @@ def _drawn(setting: _Setting, index: int, files: int, role: int, rng: np.random.
 
 def _spread(sigma: float, n: int, rng: np.random.Generator) -> FloatArray:
     """Log-normal factors of mean 1."""
-    factors: FloatArray = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2)
-    return factors
+    return np.asarray(np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2), np.float64)
 
 
 _PRODUCTION_DAYS = 0.25
@@ -372,5 +370,4 @@ def _since_first(number: IntArray, gap: FloatArray) -> FloatArray:
     """The sum of the gaps from the first entry (`number` 0) of each run; that entry's own does not count."""
     total = np.cumsum(np.where(number == 0, 0.0, gap))
     heads = np.flatnonzero(number == 0)
-    since: FloatArray = total - np.repeat(total[heads], np.diff(np.append(heads, number.size)))
-    return since
+    return np.asarray(total - np.repeat(total[heads], np.diff(np.append(heads, number.size))), np.float64)

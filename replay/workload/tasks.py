@@ -120,8 +120,7 @@ def _starts(
     gap[begins] = np.where(born >= 0, announced, rhythm.total * rng.random(begins.size))
     total = np.cumsum(gap)
     before = np.repeat(total[begins] - gap[begins], np.diff(begins, append=n))
-    start: FloatArray = total - before
-    return start
+    return np.asarray(total - before, np.float64)
 
 
 def _in_life(
@@ -235,5 +234,4 @@ def make_reads(
 def _work(tasks: Tasks, task: IntArray, position: IntArray, rng: np.random.Generator) -> FloatArray:
     progress = (position + rng.random(task.size)) / tasks.n_files[task]
     progress = np.abs(progress + _SHUFFLE * rng.standard_normal(task.size))
-    work: FloatArray = tasks.start[task] + progress * tasks.length[task]
-    return work
+    return np.asarray(tasks.start[task] + progress * tasks.length[task], np.float64)
