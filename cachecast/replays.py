@@ -1,4 +1,7 @@
-"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity."""
+"""Replays of a trace: policies and the bound at several capacities, and LRU at every capacity.
+
+Traces from files, from tables in memory, and from generated workloads.
+"""
 
 from __future__ import annotations
 

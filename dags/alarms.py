@@ -62,7 +62,10 @@ def arrived(context: Mapping[str, Any]) -> None:
 
 
 async def deadline_missed(context: Mapping[str, Any]) -> None:
-    """Raise an alarm, in the triggerer, for a late run unless a task of its DAG failed at that time."""
+    """Raise an alarm for a run that missed its deadline; called by Airflow's triggerer.
+
+    Not if a task of the DAG failed at the same decision time: that is the cause.
+    """
     run, deadline = context["dag_run"], context["deadline"]
     event = {
         "event": "deadline missed",

@@ -1,7 +1,14 @@
-"""The decision time of a run (its partition key), deadlines counted from it, and waits for files.
+"""The decision time of a run, and the cron of a cycle.
 
-Scheduled runs have one, those started by an asset inherit it, manual ones are given one. Airflow's scheduler
-finds the class of deadlines by the plugin below (entry point `airflow.plugins`).
+The decision time is the run's partition key. Scheduled runs have one, runs started by an asset inherit it,
+and manual runs are given one. No run needs a data interval, and none reads the clock.
+
+Deadlines counted from a run's decision time, so that one deadline spans the chain from pull to push.
+
+Airflow's scheduler computes a deadline when it makes a run, and finds the class for it by the plugin below,
+which the installation of cachecast registers (entry point `airflow.plugins`).
+
+A task that waits for a file or a folder (local, HDFS or S3) in Airflow's triggerer, without a worker.
 """
 
 from __future__ import annotations
@@ -64,10 +71,12 @@ def as_of(dag_run: Run, params: Mapping[str, object]) -> str:
 
 
 def day(moment: str, before_days: int = 0) -> str:
+    """The UTC day of `moment`, or the one `before_days` earlier."""
     return day_label(parse_as_of(moment) - before_days * DAY_S)
 
 
 def hour(moment: str) -> str:
+    """The UTC hour of `moment`, in two digits."""
     return as_of_label(parse_as_of(moment))[11:13]
 
 
@@ -78,6 +87,7 @@ def ended(moment: str) -> str:
 
 
 def earlier(moment: str, before_days: int) -> str:
+    """The time `before_days` before `moment`."""
     return as_of_label(parse_as_of(moment) - before_days * DAY_S)
 
 
@@ -110,7 +120,11 @@ def cron(cycle_s: int) -> str:
 
 @dataclass(eq=False)
 class DecisionTime(BaseDeadlineReference):
-    """The decision time of a run, after which its chain is due `within_s`; a later run from its queueing."""
+    """The decision time of a run: every DAG of its chain is due `within_s` after it.
+
+    A run that is queued later than that, for example one that repeats an old decision time, is due `within_s`
+    after it was queued. So is a run of a future decision time, or without one.
+    """
 
     within_s: int = 0
     required_kwargs: ClassVar[set[str]] = {"dag_id", "run_id"}
@@ -120,6 +134,7 @@ class DecisionTime(BaseDeadlineReference):
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> DecisionTime:
+        """The inverse of `serialize_reference`."""
         return cls(int(reference_data["within_s"]))
 
     def _evaluate_with(self, *, session: Session, dag_id: str, run_id: str) -> dt.datetime | None:
@@ -137,7 +152,11 @@ class DecisionTime(BaseDeadlineReference):
 
 
 def start(key: str | None, queued_at: dt.datetime, *, within_s: int) -> dt.datetime:
-    """From when a run's deadline counts: its decision time, if queued `within_s` after, else `queued_at`."""
+    """The time from which a run's deadline counts: its decision time, in the partition `key`, or `queued_at`.
+
+    The decision time counts if the run was queued no later than `within_s` after it; a backfill counts from
+    its queueing.
+    """
     try:
         decision_at = dt.datetime.fromtimestamp(parse_as_of(key or ""), dt.UTC)
     except InputError:
@@ -194,7 +213,10 @@ class PathTrigger(BaseTrigger):
         yield TriggerEvent(arrived)  # type: ignore[no-untyped-call]
 
     async def _look(self) -> bool:
-        """Whether `path` is there; False if that hangs, which leaves a thread: asyncio's few are shared."""
+        """Whether `path` is there; False if its file system has not answered when the time is over.
+
+        A look that hangs leaves its thread behind; the few threads of asyncio are shared by all triggers.
+        """
         loop, answer = asyncio.get_running_loop(), asyncio.Future[bool]()
 
         def reply(is_seen: bool) -> None:

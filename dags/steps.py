@@ -61,7 +61,9 @@ def pipeline(
 ) -> DAG:
     """A DAG; `doc` is its runbook.
 
-    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time.
+    `is_long`: it takes hours, and must not hold up the cycle. `n_runs`: at the same time. A task that takes
+    longer than its time is ended and tried again; missed deadlines are in the UI, and reported if there is a
+    webhook.
     """
     schedule_settings = scheduling()
     airflow = schedule_settings.airflow
@@ -130,8 +132,9 @@ def step(
 ) -> BashOperator:
     """A task that runs `cachecast COMMAND`; an option with the value True is a flag.
 
-    Skipped if a value of `needs` is empty. Values go by its environment only: no text from outside becomes a
-    shell command.
+    The task is skipped if a value of `needs` is empty. Values reach the command through its environment only,
+    so that no text from outside becomes part of a shell command. The working directory is that of the worker:
+    relative paths mean the same to all commands there.
     """
     values = {_variable(option): value for option, value in options.items() if value is not True}
     skips = [f'[ -n "${_variable(name)}" ] || exit 99;' for name in needs]
@@ -196,6 +199,7 @@ def days_param(default: int, description: str, minimum: int = 1) -> Param:
 
 
 def listed(text: str) -> Any:
+    """The output of a command with `--json`, for tasks that are mapped over it."""
     return json.loads(text)
 
 

@@ -58,7 +58,10 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
 
 @bare
 def _split(spans: Spans, positions: Positions, held: IntArray, hit: BoolArray, hit_bytes: IntArray) -> int:
-    """Serve all accesses by BeladySplit: bytes `held` per file, `hit`, `hit_bytes` as counted; the peak."""
+    """Serve all accesses by BeladySplit; the peak of the bytes held.
+
+    `held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`.
+    """
     item, size, following, capacity, first = spans
     n = item.size
     used = 0

@@ -27,7 +27,10 @@ class Hourly:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Daily:
-    """As `Hourly`, per day of the counted window, also without an access; `day`: since 1970-01-01, UTC."""
+    """One entry per day of the counted window, also without an access; `day`: days since 1970-01-01 (UTC).
+
+    `wan_bytes`: of demand misses and prefetches; `prefetch_bytes`: of the latter.
+    """
 
     day: IntArray
     hits: IntArray

@@ -117,7 +117,10 @@ class SourceUnavailable(TargetUnavailable):
 
 
 def printable(text: str) -> str:
-    """`text` as one line for a terminal: control and format characters are escaped as in `repr`."""
+    """`text` as one line for a terminal: control and format characters are escaped as in `repr`.
+
+    Names and rows of others are quoted in messages, and a terminal obeys what follows an ESC.
+    """
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -46,7 +46,10 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
 
 
 def read_own(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a plain file, no link, that only root and this account can change. Raises OSError."""
+    """The bytes of a plain file that nobody but root and this account can change. Raises OSError.
+
+    No link is followed, and nothing is opened that could hang.
+    """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NOT_MISLED)) as opened:
         status, others = os.fstat(opened.fileno()), stat.S_IWGRP | stat.S_IWOTH
         is_plain = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())

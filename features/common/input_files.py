@@ -109,9 +109,11 @@ class Unpacked(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset in the decompressed content; see `io.RawIOBase.seek`."""
         return int(self._stream.seek(offset, whence))
 
     def readinto(self, buffer: Any) -> int:
+        """Read some of the decompressed content; see `io.RawIOBase.readinto`."""
         content = self._stream.read(len(buffer))
         self._left_bytes -= len(content)
         if self._left_bytes < 0:

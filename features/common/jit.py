@@ -41,7 +41,10 @@ _alone: set[Path] = set()
 
 
 def kernel(function: _Kernel) -> _Kernel:
-    """`function`, compiled at its first call; later processes load the machine code, if it can be kept."""
+    """`function`, compiled at its first call; later processes load the same machine code.
+
+    Where neither the installation nor a home can be written, each process compiles it anew.
+    """
     return _compiled(function)
 
 

@@ -35,7 +35,8 @@ class Region:
     """The state and the features of some datasets, at one decision time after another.
 
     `accesses`, `files`: rows of the tables with the columns `events.COLUMNS` and `facts.CATALOGUE`; `stored`:
-    a state to carry on from, which has counted none of the accesses.
+    a state to carry on from, which has counted none of the accesses. What is known of one dataset does not
+    depend on others, so a region may be worked on in parts that divide no dataset.
     """
 
     def __init__(self, accesses: pa.Table, files: pa.Table, stored: Stored, spec: FeatureSpec) -> None:

@@ -1,4 +1,7 @@
-"""The commands `scan`, `collect`, `steward`, `caches`, `prefill`, `queue` and `never-cache`."""
+"""The commands of caches and of known work.
+
+They are `scan`, `collect`, `steward`, `caches`, `prefill`, `queue` and `never-cache`.
+"""
 
 from __future__ import annotations
 

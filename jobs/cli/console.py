@@ -43,7 +43,8 @@ _LOOK_S = 0.5
 def show(answer: Any, *, rows: Any = None, title: str = "", columns: Sequence[str] = ()) -> None:
     """Print a job's answer: a dataclass, or a sequence of dataclasses or rows.
 
-    With --json the whole answer; else a table of `rows` (default: the answer's) with `columns` (or all).
+    With --json: the whole answer, and nothing else on stdout. Else a table of `rows` (by default those of the
+    answer) with the `columns` (by default all), and a line that names the columns left out.
     """
     if shown_as_json(answer):
         return

@@ -1,4 +1,7 @@
-"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct."""
+"""How a command ends: one line for Ctrl-C (exit code 130) and for failures that a person can correct.
+
+Nothing that libraries print after the end of the work is shown.
+"""
 
 import atexit
 import logging
@@ -40,7 +43,11 @@ _REMEDIES = {
 
 @contextmanager
 def in_one_line(say: Callable[[str], None]) -> Iterator[None]:
-    """End the block on Ctrl-C: one line by `say`, and SystemExit(130); at once for a second one."""
+    """End the block on Ctrl-C: report it in one line by `say`, and raise SystemExit(130).
+
+    What the block raises while it unwinds, and what libraries log, is not shown. A second Ctrl-C ends the
+    process at once.
+    """
     came: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -75,9 +82,11 @@ def leave() -> None:
 
 
 def end_quietly() -> None:
-    """Print nothing to stderr once the work has ended: call it before any work.
+    """Print nothing to stderr once the process has ended its work and its exit handlers have run.
 
-    DuckDB's binding (nanobind) lists what a daemon thread still holds as leaks, and has no switch for that.
+    What a daemon thread still holds then, for example one of MLflow or Spark, DuckDB's binding (nanobind)
+    takes for leaks, and lists them on a page that looks like a crash; DuckDB offers no switch for that. Exit
+    handlers run last in, first out: call it before any work.
     """
     atexit.register(_silence)
 
@@ -88,7 +97,11 @@ def _silence() -> None:
 
 
 def remedy(error: Exception) -> str | None:
-    """What a person can do about `error`, in one line; None if it is not a known one."""
+    """What a person can do about `error`, in one line; None if the error is not a known one.
+
+    Known are full disks, too little memory, a missing Java, a package that is not installed, and paths that
+    cannot be used.
+    """
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if sys.modules.get(package) is None:

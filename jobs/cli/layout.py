@@ -1,4 +1,7 @@
-"""Rows and facts on a screen of any width: a grid, else a block of lines per row; examples of commands."""
+"""Rows and facts on a screen of any width: a grid where it can be read, else a block of lines per row.
+
+An example of each command; its help ends with it.
+"""
 
 import dataclasses
 import re
@@ -25,7 +28,10 @@ def fits(rows: Sequence[Row], *, width: int) -> bool:
 
 
 def table(rows: Sequence[Row], *, title: str = "", width: int) -> list[RenderableType]:
-    """`rows` of the same keys for a screen of `width` characters; without room a block of lines per row."""
+    """`rows`, which have the same keys, for a screen of `width` characters, with units.
+
+    No word is broken: a grid that has no room becomes a block of lines per row.
+    """
     columns = {key: [text(key, row[key]) for row in rows] for key in rows[0]}
     numeric = {key for key in columns if all(isinstance(row[key], int | float | None) for row in rows)}
     full = {key: max(map(cell_len, cells)) for key, cells in columns.items()}

@@ -1,7 +1,9 @@
 """The `cachecast` command: one command per step, each a thin face over a job.
 
-Options mean the same everywhere (`jobs.cli.options`). Errors that a person can correct are one line and exit
-code 1. `GROUPS` lists the commands; each imports its job when it runs, so that help loads none.
+Options mean the same everywhere: `--conf` a site's settings, `--tables` the tables' root, `--json` the answer
+as JSON on stdout, `--day` and `--as-of` the time in question (jobs never read the clock), `--quiet` neither
+progress nor notes, `--verbose` what is read and written. Errors that a person can correct are one line and
+exit code 1. `GROUPS` lists the commands; each imports its job when it runs, so that help loads none.
 """
 
 import importlib.metadata
@@ -92,6 +94,7 @@ class CommandTable(TyperGroup):
 
 
 def load(name: str) -> Any:
+    """The command called `name`, with its options."""
     app = COMMANDS[name]
     if not isinstance(app, typer.Typer):
         app = typer.Typer(add_completion=False)
@@ -103,8 +106,9 @@ def load(name: str) -> Any:
 
 
 def _complete_help(command: Any, name: str) -> None:
-    """Let the help show brackets as they are, which Rich takes for markup, wrap at the screen, and end with
-    an example.
+    """Let the help of `name` show brackets as they are, wrap only where the screen ends, and show an example.
+
+    Rich would take `[tables]` for markup.
     """
     if name in EXAMPLES:
         command.epilog = escape(f"Example: cachecast {name} {EXAMPLES[name]}")
@@ -141,7 +145,10 @@ def cachecast(
 
 
 def main() -> None:
-    """Run the command line, which alone turns errors into exit codes; others cannot read what it writes."""
+    """Run the command line; the only place where errors become exit codes.
+
+    What a command writes is read by its account and group at most, and written by its account alone.
+    """
     ending.end_quietly()
     os.umask(os.umask(0o077) | 0o027)
     try:

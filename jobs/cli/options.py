@@ -182,8 +182,8 @@ class AskedReads:
 
 
 def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, object] = {}) -> Settings:
-    """The settings of this run; `tables`: root; `values`: others by name (`COLLECT__BROKER`). Raises
-    ConfigError.
+    """The settings of this run; `tables`: root of the tables; `values`: other values of the command line, by
+    names such as `COLLECT__BROKER`, None if not given. Raises ConfigError.
     """
     from jobs.ground.settings.tree import Settings
 

@@ -146,6 +146,7 @@ def moment_or_now(text: str | None) -> int:
 
 
 def names(text: str) -> list[str]:
+    """The names in `lru,gdsf`."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -212,7 +212,8 @@ def _show_plan(answer: PlanSummary | DryRun, *, with_files: bool) -> None:
 def end_push(cache: str, summary: PushSummary, *, is_over: bool = False) -> None:
     """Say where the errors of failed items are, and what follows a plan whose time `is_over`.
 
-    Raises UnprovenError for withheld items, TargetUnavailable for a cache's faults; exit code 1: all failed.
+    Raises UnprovenError if items were withheld, and TargetUnavailable if the cache's faults ended the push:
+    what is left of the plan is pushed by a later try. Exit code 1 if items failed and none was done.
     """
     if summary.expired or is_over:
         console.warn(

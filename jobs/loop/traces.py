@@ -60,8 +60,11 @@ def from_tables(
 ) -> LoadedTrace:
     """The accesses of the days of `since_s` to `until_s` (inclusive), with the files table as catalogue.
 
-    `known_before_s`: only what was known and happened before; `history_s`: also so long before; `keep`:
-    columns beside. Raises StaleInputError without accesses, InputError.
+    Sizes that neither has come from other sources and the caches' inventories (`jobs.ground.store.sizes`).
+
+    `known_before_s`: only accesses that were known, and happened, before it; `history_s`: also those of this
+    long before `since_s`; `keep`: columns to keep beside the trace. Raises StaleInputError if there is no
+    access, InputError.
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))

@@ -1,4 +1,7 @@
-"""Model versions: trained and promoted ones by our tables, and MLflow's, which others can change."""
+"""Model versions: by the site's tables what was trained and what `promote` lets act, and MLflow's registry.
+
+The tables are ours; in MLflow, whoever reaches it can exchange files and move an alias.
+"""
 
 from __future__ import annotations
 
@@ -103,12 +106,14 @@ def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str 
 
 
 def registry(mlflow: MlflowSettings) -> Registry:
+    """The registry at the configured MLflow. Raises ServiceError if its server does not answer."""
     from models.serving.registry import Registry  # noqa: PLC0415  MLflow is loaded where it is asked
 
     return Registry(mlflow.uri, mlflow.artifacts, mlflow.experiment)
 
 
 def awaited_registry(mlflow: MlflowSettings) -> Registry:
+    """The same, tried again for `patience` seconds while the server is unavailable."""
     from models.serving.mlflow_session import patiently  # noqa: PLC0415
 
     return patiently(lambda: registry(mlflow), patience_s=mlflow.patience)

@@ -52,7 +52,10 @@ class Series(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Zoom:
-    """A plot to zoom into, with a place per capacity; `asides`: of series, in a common `spread`."""
+    """A plot with one place per capacity on its horizontal axis, at 0, 1, …, which a page can zoom into.
+
+    `asides`: how far each series is moved sideways from its places; all share a width of `spread`.
+    """
 
     capacities: Sequence[float]
     asides: Sequence[float]
@@ -103,7 +106,10 @@ class Plot:
         return _OTHER.sub("<g>", _TICK.sub(r'<g class="tick">', marked))
 
     def reading(self, capacities: Sequence[float]) -> dict[str, Any]:
-        """What a page's script reads: points (series, x, y, text, capacity) and axes, in SVG units."""
+        """What a page's script reads, after `svg`: points and axes in units of the SVG.
+
+        A point is series, x, y, text and the place of its capacity in `capacities` (None: of no capacity).
+        """
         places = {capacity: k for k, capacity in enumerate(capacities)}
         points = [
             [k, *self._place(point.x, point.y), point.text, places.get(point.capacity)]  # type: ignore[arg-type]

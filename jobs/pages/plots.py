@@ -49,7 +49,10 @@ def rank(policy: str) -> tuple[int, str]:
 
 
 def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity_bytes") -> Plot:
-    """Byte hit ratio of each policy at each capacity (column `capacity`); of one capacity bars."""
+    """Byte hit ratio of each policy at each capacity; no policy can exceed the bound's.
+
+    `capacity`: the column of the capacities as they were asked for. One capacity: bars, the best on top.
+    """
     if len({row[capacity] for row in replays}) == 1:
         best = next((row["byte_hit_ratio"] for row in replays if row["policy"] == "bound"), None)
         others = [row for row in replays if row["policy"] != "bound"]
@@ -122,7 +125,10 @@ def _ratio_point(row: Row, key: str, capacity: str = "capacity_fraction") -> Poi
 
 
 def gap_closed(rows: Sequence[Row], capacity: str = "capacity_fraction") -> Plot:
-    """Share of the gap to the bound that each policy closes at each capacity (bars: one), and its bounds."""
+    """Share of the gap to the bound that each policy closes at each capacity, with its 95 % interval.
+
+    `rows`: of `evaluate`; `capacity`: the column by which capacities were given. One: bars, the best on top.
+    """
     judged = [r for r in rows if r["byte_gap_closed"] is not None and r["policy"] not in ("lru", "bound")]
     capacities = sorted({r[capacity] for r in judged})
     if len(capacities) == 1:
@@ -229,7 +235,10 @@ def fill_level(
 def hits_and_misses_over_time(
     start_s: IntArray, hits: _Amounts, misses: _Amounts, *, step_s: int = DAY_S, unit: str = "accesses"
 ) -> Plot:
-    """Hits and misses per step as steps; of days also the two-week running means. `unit`: what is counted."""
+    """Hits and misses per day or hour as steps; of days the two-week running mean of each as a line, too.
+
+    `start_s`: of each step of `step_s` seconds, since 1970; `unit`: what is counted, bytes for example.
+    """
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         axes, label_of = plot.axes, day_label if step_s == DAY_S else as_of_label
@@ -304,6 +313,7 @@ def _other_styles() -> Iterator[dict[str, Any]]:
 
 
 def line_style(policy: str) -> dict[str, Any]:
+    """Colour and dash of a policy of `POLICIES`."""
     return {"color": _COLOURS[policy], "linestyle": _DASHES[policy]}
 
 

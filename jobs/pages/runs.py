@@ -1,4 +1,9 @@
-"""Comparisons of policies as MLflow runs with page and table, one nested per policy."""
+"""Comparisons of policies as runs in MLflow: of evaluations and replays.
+
+A comparison is one run with its page and table as artifacts, and a nested run for each policy, so that
+policies and comparisons are compared by the same names of figures: `byte_gap_closed/10pct`, or `…/50TB` where
+capacities were asked for in bytes.
+"""
 
 import dataclasses
 import math
@@ -36,10 +41,13 @@ def comparison(
     params: Mapping[str, object],
     tags: Mapping[str, str],
 ) -> Run:
-    """The run of a comparison, with one nested per policy; `rows`: an evaluation's or a replay's.
+    """The run of a comparison, with one nested per policy.
 
-    Its figures: mean share of the gap closed, and each capacity's with bounds, for example
-    `s3fifo/byte_gap_closed/10pct` or `…/50TB`; not of LRU and the bound.
+    Its own figures: the mean share of the gap that each policy closed, and the share at each capacity with
+    its bounds, for example `s3fifo/byte_gap_closed/10pct`; not of LRU and the bound, which are 0 and 1.
+
+    `rows`: one per capacity and policy, with the columns of an evaluation's or a replay's; `capacity`: that
+    of the capacities as they were asked for.
     """
     params = {key: value for key, value in params.items() if value not in ("", None)}
     groups: dict[str, list[Row]] = {}

@@ -22,7 +22,11 @@ BOUND_NOTE = "No policy can fetch fewer bytes than the bound."
 
 
 class Page(NamedTuple):
-    """What the HTML file shows; `capacity`: the column to pick from (empty: none); `more`: further tables."""
+    """What the HTML file shows: `answers` first, then the plot with `heading` and `note`, then `rows`.
+
+    `capacity`: the column of the capacities to pick from; empty: none. `more`: heading, note and rows of
+    further tables.
+    """
 
     title: str
     notes: Sequence[str]

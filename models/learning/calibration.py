@@ -71,7 +71,10 @@ def platt(probabilities: FloatArray, labels: FloatArray) -> Knots:
 
 
 def shift(probabilities: FloatArray, labels: FloatArray) -> Knots:
-    """A constant shift of the log-odds to the mean of `labels`, on a grid; identity with one class."""
+    """A constant shift of the log-odds that makes the mean probability that of `labels`, on a grid.
+
+    For scores that are right but for the base rate. Identity with one class.
+    """
     from scipy.optimize import brentq  # noqa: PLC0415
     from scipy.special import expit  # noqa: PLC0415
 

@@ -87,7 +87,11 @@ class LightGBM(WithKnobs):
         return self._trees(self._data(x).set_label(y))
 
     def binned(self, x: pd.DataFrame) -> lgb.Dataset:
-        """Rows for several fits: to find the bins takes as long as a fit of a few trees."""
+        """Rows for several fits: to find the bins takes as long as a fit of a few trees.
+
+        Their columns are not bundled: LightGBM 4.7.0 writes past its memory where some rows of bundled
+        columns are taken.
+        """
         # LightGBM 4.7.0 writes past its memory where some rows of bundled columns are taken.
         return self._data(x, enable_bundle=False)
 

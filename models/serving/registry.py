@@ -98,7 +98,10 @@ class Registry:
             yield name, number
 
     def model_id(self, version: str) -> str | None:
-        """The id of the version's model in MLflow; None: it has none. Raises StaleInputError."""
+        """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
+
+        Raises StaleInputError if there is no such version.
+        """
         with self._version(version) as (name, number):
             return self._client.get_model_version(name, number).tags.get(MODEL_TAG)
 

@@ -76,7 +76,10 @@ class XCacheTarget:
         self.left_out = LeftOut()
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
-        """Make the cache fetch all of `name`; its bytes. Raises PushRejected if only other nodes hold it."""
+        """Make the cache fetch every block of `name`; return the file's size in bytes.
+
+        PushRejected if only other nodes hold `name`, where the redirector sends its readers.
+        """
         holders = frozenset() if self._redirector is None else self._redirector.holders(name)
         if holders and self.name not in holders:
             raise PushRejected(f"{min(holders)} holds it, and the redirector sends its readers there")
@@ -103,11 +106,17 @@ class XCacheTarget:
         session.accepted(command, time.monotonic() + timeout_s)
 
     def removes_open_files(self) -> bool:
-        """True before 5.6, by the version that the server reports now. Raises TargetUnavailable."""
+        """True before 5.6, by the version asked for now: an older server may have been started a moment ago.
+
+        Raises TargetUnavailable if the server does not report its version.
+        """
         return self._ask_version().removes_open_files
 
     def server_version(self) -> ServerVersion:
-        """The server's version, asked for once a minute. Raises TargetUnavailable if it reports none."""
+        """The server's version, asked for once a minute: it may change under a process that runs for long.
+
+        Raises TargetUnavailable if it does not report one.
+        """
         if self._version is None or time.monotonic() - self._version[0] > _KNOWN_FOR_S:
             return self._ask_version()
         return self._version[1]

@@ -136,7 +136,10 @@ def choose(disk: Disk, known: Known, rule: Rule, eviction: Eviction, victim: Ids
 
 @bare
 def least_valuable(disk: Disk, known: Known, rule: Rule, spare: BoolArray, now_s: float) -> int:
-    """The least valuable file of a sample, -1: all are spared; sets drawn files in `spare` aside."""
+    """The least valuable file of a sample, -1 if every file is spared.
+
+    Files in `spare` that are drawn are set aside. No file in `spare`, and nothing is: bool[0].
+    """
     values = known.values
     n = n_stale = wide(0)
     while n < SAMPLE:

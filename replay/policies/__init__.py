@@ -37,7 +37,10 @@ _ALIASES = {"belady": "clairvoyant"}
 
 
 def canonical(name: str, *, others: Sequence[str] = ()) -> str:
-    """The name in `POLICIES` and `others` that is `name` but for case, `-` and `_`. Raises ConfigError."""
+    """The name in `POLICIES` and `others` that equals `name` but for case, `-` and `_`.
+
+    `belady` is `clairvoyant`. Raises ConfigError if there is none.
+    """
     bare, known = _bare(name), (*POLICIES, *others)
     for candidate in known:
         if _bare(candidate) == bare:

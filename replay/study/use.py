@@ -255,7 +255,10 @@ class Origin(Part):
 
 
 def origins(use: Use, details: pa.Table, regions: Sequence[Region]) -> list[Origin]:
-    """The regions of a trace that have an access, in order, then `unknown`, by a column `origin` if any."""
+    """The regions of a trace in the order of `regions`, then `unknown`; without those that have no access.
+
+    `details`: one row per access, with a column `origin` if the trace has one.
+    """
     code, names = _codes(use, details, regions)
     rtt = {region.name: region.rtt_ms for region in regions}
     return [

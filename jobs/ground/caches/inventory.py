@@ -1,4 +1,6 @@
-"""A cache: its target, verified inventory, limits of removal, and which cache of a site has a file."""
+"""A configured cache: its target, its verified inventory, the limits of what a decision may remove, and its
+site, where one of several caches serves, holds or is to hold a file.
+"""
 
 import contextlib
 import logging
@@ -51,7 +53,10 @@ _XROOTD_PORT = 1094
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: asked before a prefetch. Raises ConfigError, TargetUnavailable."""
+    """The target of `cache`; `redirector`: to ask before a prefetch.
+
+    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
+    """
     if (silent := files.silent(cache.folders)) is not None:
         raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
@@ -145,7 +150,11 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
 
 
 def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.Table]:
-    """The last scan until `at_s`; a plan writes its inventory again, under a time of its own."""
+    """The last inventory until `at_s` that was taken when its key says.
+
+    A plan writes the one that it was made from again, by its own time, and that may be later than a scan
+    which was not there yet.
+    """
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):

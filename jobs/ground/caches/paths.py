@@ -38,6 +38,7 @@ class Paths:
 
     @classmethod
     def last(cls, tables: Tables, cache: CacheSettings, *, at_s: int) -> Paths:
+        """By the cache's last inventory until `at_s`."""
         held = last(tables, cache.name, at_s=at_s)
         return cls(cache, dict(zip(held["name"].to_pylist(), held["did"].to_pylist(), strict=True)))
 
@@ -53,6 +54,7 @@ class Paths:
         return paths
 
     def did_at(self, path: str) -> str | None:
+        """The DID of the file that is held at `path`; None if there is none."""
         dids = self._dids.filter(pc.equal(self._paths, path))
         return str(dids[0]) if len(dids) else None
 
@@ -66,6 +68,7 @@ class Paths:
         return is_taken
 
     def known(self, dids: pa.Array) -> pa.Array:
+        """The path of each of `dids`, null where the prefix is not known."""
         paths = self._paths.take(pc.index_in(dids, value_set=self._dids))
         is_absent = pc.is_null(paths)
         absent = list[str | None]()
@@ -90,6 +93,7 @@ class Paths:
 
 
 def _kind(did: Did) -> str:
+    """What decides a name's prefix: the scope of a name that is a path; `_BY_HASH` for all others."""
     return did.scope if did.name.startswith("/") else _BY_HASH
 
 

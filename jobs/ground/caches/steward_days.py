@@ -1,4 +1,7 @@
-"""What a cache's steward saved against plain LRU, by day; and the rows that wait for tables."""
+"""What a cache's steward saved against plain LRU, by day; rows that wait while the tables are unavailable.
+
+The steward writes them, `outcomes` and the operator's page read them.
+"""
 
 import contextlib
 import dataclasses
@@ -50,6 +53,7 @@ def keep(tables: Tables, steward_day: StewardDay, *, cache: str, day: str) -> No
 
 
 def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
+    """The runs of the cache's steward on `day`; empty if there was none."""
     rows = tables.head(STEWARD_DAYS).rows(since=day, until=day, owner=cache)
     return list(rows.sort_by("started_at").to_pylist())
 
@@ -77,7 +81,10 @@ _RunDay = tuple[str, dt.datetime]
 
 
 class WaitingDays:
-    """A cache's rows that wait in `file`, across restarts, for a thread to write; `fault`: why they wait."""
+    """Rows of a cache's steward that wait in `file` until they are in the tables; they survive a restart.
+
+    A thread writes them, as tables may hang. `fault`: why rows still wait; None while no write has failed.
+    """
 
     def __init__(self, tables: Tables, cache: str, file: Path) -> None:
         self.fault: str | None = None

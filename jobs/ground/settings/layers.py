@@ -51,7 +51,11 @@ def layered(
     tables: str | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> Layered:
-    """The values of all layers; `conf` (default: CACHECAST_CONF) overrides `base`. Raises ConfigError."""
+    """The values of all layers.
+
+    `conf`: the site's file or folder, by default that of CACHECAST_CONF; it overrides `base`, another file or
+    folder. `tables`: the root from the command line, which overrides all others. Raises ConfigError.
+    """
     path = conf or (Path(env["CACHECAST_CONF"]) if env.get("CACHECAST_CONF") else None)
     places = [place for place in (base, path) if place is not None]
     sites = [layer for place in places for layer in (*_site(place), *_secrets(place))]
@@ -84,6 +88,7 @@ def read_toml(where: str, text: str) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
+    """The values in a TOML file. Raises ConfigError naming it."""
     try:
         # Reading a device or a pipe might never end.
         if not stat.S_ISREG(path.stat().st_mode):

@@ -1,4 +1,7 @@
-"""The sources that cachecast brings. It imports nothing: `setup.py` runs it to list them as entry points."""
+"""The sources that cachecast brings, and where each is defined; `setup.py` lists them as entry points.
+
+This file imports nothing, as `setup.py` runs it. A checkout needs no entry points of its own.
+"""
 
 GROUP = "cachecast.sources"  # the entry points of sources, those of other packages too
 _MODULES = (

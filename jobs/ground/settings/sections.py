@@ -1,4 +1,9 @@
-"""The settings of rooms: `[airflow]`, read without any other, `[serve]`, `[steward]`, and of studies."""
+"""The settings of the DAGs: the table `[airflow]`, read without those of any other room.
+
+The settings of services: `[serve]`, the placement service, and `[steward]`.
+
+Settings of the caching study: its verdicts, the benefit model and the regions of origins.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +73,7 @@ class AirflowSettings(Section):
 
     @property
     def servers(self) -> dict[str, str]:
+        """The sources of `pull` that are servers, with the request."""
         return {source: request for source, request in self.pull.items() if source == SERVER}
 
 
@@ -166,6 +172,7 @@ class StewardSettings(Section):
     state: Path  # parent of one folder per cache; a cache's folder may belong to another account
 
     def figures(self, cache: str) -> Path:
+        """The file of the figures that a steward of `cache` reports."""
         return self.state / cache / f"{cache}.json"
 
     def copies(self, cache: str) -> Path:
@@ -210,6 +217,7 @@ class BenefitSettings(Section):
 
     @property
     def model(self) -> BenefitModel:
+        """The same values in the type of the replay room. Raises ConfigError."""
         return BenefitModel(
             points=_points(self.points),
             hit_points=_points(self.hit_points),

@@ -286,7 +286,11 @@ class Settings(Section):
         tables: str | None = None,
         env: Mapping[str, str] = os.environ,
     ) -> Settings:
-        """The settings of this run: `conf` overrides `base`, `tables` their root. Raises ConfigError."""
+        """The settings of this run. Raises ConfigError.
+
+        `conf`: the site's file or folder, which overrides `base`, another one; `tables`: root given on the
+        command line.
+        """
         return checked(cls, layered(conf, base=base, tables=tables, env=env))
 
     @property

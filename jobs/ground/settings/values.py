@@ -96,7 +96,10 @@ SectionType = TypeVar("SectionType", bound=Section)
 
 
 def checked(section: type[SectionType], layers: Layered, *, at: str = "") -> SectionType:
-    """`layers` as `section`, or their table `at`. Raises ConfigError: file, key, value and remedy."""
+    """The values of all layers as `section`, or those of its table `at`. Raises ConfigError.
+
+    The error names the file that sets the first invalid key, the key, its value, and the remedy.
+    """
     try:
         return section.model_validate(layers.values[at] if at else layers.values)
     except pydantic.ValidationError as error:

@@ -46,7 +46,10 @@ def java(env: Mapping[str, str] = os.environ) -> str:
 
 
 def write_code(path: Path) -> Path:
-    """Write the packages as a zip for `spark-submit --py-files`, atomically; equal code makes equal bytes."""
+    """Write the packages as a zip for `spark-submit --py-files`, atomically; returns `path`.
+
+    Equal code makes equal bytes. A wheel would be accepted too, but its modules could not be imported.
+    """
     root = Path(__file__).parents[3]
     with replaced(path) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in (file for room in _ROOMS for file in sorted((root / room).rglob("*"))):

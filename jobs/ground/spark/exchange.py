@@ -1,4 +1,7 @@
-"""What Spark's workers exchange: rows as bytes of Arrow tables, written files as a line each."""
+"""What Spark's workers send each other and the driver.
+
+Rows travel as bytes of Arrow tables, which the JVM does not look into; written files as a line each.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ class PartFile:
 
 
 def part_files(kind: Kind, snapshot: Snapshot, partitions: Mapping[Key, Partition]) -> Iterator[PartFile]:
+    """The files of `partitions` partitions, one by one."""
     alone = bare(snapshot)
     for key, part in sorted(partitions.items()):
         for name in part.files:
@@ -68,6 +72,7 @@ def received(
 
 
 def packed(rows: pa.Table) -> bytes:
+    """The bytes of `rows`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_PACKING) as stream:
         stream.write_table(rows)
@@ -75,6 +80,7 @@ def packed(rows: pa.Table) -> bytes:
 
 
 def unpacked(content: bytes) -> pa.Table:
+    """The rows of bytes that `packed` made."""
     return pa.ipc.open_stream(content).read_all()
 
 

@@ -71,7 +71,10 @@ def spark_session(settings: SparkSettings) -> SparkSession:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Keep the handler of Ctrl-C (Spark's fails within a call), and end what an error would leave behind."""
+    """Keep the handler of Ctrl-C in the block, and end what was started in it, which would be left behind.
+
+    Spark's own handler calls the JVM in the middle of another call, which fails.
+    """
     handler, before = signal.getsignal(signal.SIGINT), _children()
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

@@ -39,6 +39,7 @@ class MomentKey(NamedTuple):
 
     @classmethod
     def at(cls, as_of_s: int, owner: str) -> MomentKey:
+        """The partition of `owner` at `as_of_s` seconds since 1970."""
         return cls(day_label(as_of_s), as_of_label(as_of_s), owner)
 
 
@@ -54,7 +55,10 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True)
 class StagedFile:
-    """A durable file of `key`, not committed; `folder`: relative to the table's; `digest`: SHA-256."""
+    """A data file of partition `key` that is checked and durable, but not committed.
+
+    `folder`: the partition's, relative to the table's; `digest`: hex SHA-256 of the file's bytes.
+    """
 
     key: Key
     folder: str
@@ -65,7 +69,11 @@ class StagedFile:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A table at commit `number` (0: before the first); `id`: equal for equal content; `root`: its folder."""
+    """A table at one commit. `id` is the version of its data: equal content has an equal id.
+
+    `number`: that of the commit, 0 before the first; `root`: the table's folder, as named by Spark and
+    `store_at`.
+    """
 
     table: Table
     root: str
@@ -85,7 +93,10 @@ class Snapshot:
         as_of: str | None = None,
         owner: str | None = None,
     ) -> dict[Key, Partition]:
-        """The partitions of `since` to `until` (incl.), `as_of`, and `owner` (region or cache), in order."""
+        """The partitions of the days `since` … `until` (inclusive), of `as_of` and of `owner`, in order.
+
+        `owner`: the region or cache, the last partition column where there is one.
+        """
         names = self.table.partition
         owned = bool(names) and names[-1] in ("region", "cache")
         if (
@@ -129,6 +140,7 @@ def snapshot_id(table: Table, partitions: Mapping[Key, Partition]) -> str:
 
 
 def dump(snapshot: Snapshot) -> str:
+    """The content of a commit file, which `load` reads."""
     rows = [
         {"key": list(key), **dataclasses.asdict(part)} for key, part in sorted(snapshot.partitions.items())
     ]
@@ -178,6 +190,7 @@ def _is_moment(text: str, form: str) -> bool:
 
 
 def commit_name(number: int) -> str:
+    """The name of the file of commit `number`, relative to the table's folder."""
     return f"{COMMITS}/{number:012d}.json"
 
 
@@ -193,7 +206,10 @@ def read_partitions(
     *,
     coded: Collection[str] = (),
 ) -> pa.Table:
-    """The rows of `partitions`, with the partition columns; text columns `coded` as dictionaries."""
+    """The rows of `partitions` of `snapshot`, with the partition columns; see `Tables.read_arrow`.
+
+    Those of the columns `coded` that are texts are encoded by dictionaries, as the files have most of them.
+    """
     table, store = snapshot.table, store_at(snapshot.root)
     schema = arrow_schema(table, coded)
     names = list(columns) if columns is not None else [*schema.names, *table.partition]

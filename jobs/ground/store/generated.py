@@ -9,7 +9,10 @@ MARK = "GENERATED.txt"
 
 
 def mark(tables: Tables, what: str) -> None:
-    """Mark `tables` as generated from `what` (`mwt2, seed 1`). Raises InputError if they are real."""
+    """Mark `tables` as generated from `what`, for example `mwt2, seed 1`.
+
+    Raises InputError if they hold accesses and are not marked: those are real.
+    """
     if told_by(tables) is None and tables.exists(ACCESSES):
         raise InputError(
             f"{tables.root} holds accesses that were not generated; give generated ones tables of their own"

@@ -37,10 +37,12 @@ _YOUNG_S = 60.0  # a folder may not be locked yet for so long
 
 @contextmanager
 def alone_at(folder: Path, work: str) -> Iterator[None]:
-    """Lock `folder` itself while the block runs, for `work`; nothing is written.
+    """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
 
-    Raises ConflictError, naming the holder, if another process of this account, the folder's owner or root
-    has it; ConfigError if it cannot be locked, for example on a network file system.
+    `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
+    holder, if another process of this machine has it that is of this account, of the folder's owner or of
+    root; who else can read the folder can lock it too, and is no reason to wait. Raises ConfigError if the
+    folder cannot be locked, for example on a network file system.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -96,7 +98,12 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def exclusive(path: Path, work: str) -> Iterator[None]:
-    """Hold the lock file `path`, of this machine, in the block. Raises ConflictError (held), ConfigError."""
+    """Hold the lock file `path` while the block runs; `work`: the kind of work, for example `pull`.
+
+    The file stays, and contains the process id of its last holder; no other account can read it, and so none
+    can lock it. Raises ConflictError at once, naming the holder, if another process has it, ConfigError if
+    the file is another account's. Local file systems only.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         file = path.open("a+")
@@ -124,7 +131,11 @@ def _at_work(work: str, holder: str, folder: Path) -> str:
 
 @contextmanager
 def leased(store: Store, name: str, work: str) -> Iterator[None]:
-    """Hold the lease `name` for `work` while the block runs; SIGKILL leaves it. Raises ConflictError."""
+    """Hold the lease `name` while the block runs; `work`: the kind of work, for example `pull`.
+
+    The lease is released however the block ends, also by SIGTERM, but not by SIGKILL or the loss of the
+    machine. Raises ConflictError at once, naming the holder, if the lease is held.
+    """
     lease = json.dumps(_us() | {"what": work}).encode()
     if not store.put_if_absent(name, lease):
         raise ConflictError(
@@ -140,6 +151,7 @@ def leased(store: Store, name: str, work: str) -> Iterator[None]:
 
 
 def broken(store: Store, name: str) -> str | None:
+    """Break the lease `name`; returns a description of its holder, None if nobody held it."""
     lease = _read_lease(store, name)
     if lease is None:
         return None

@@ -1,4 +1,7 @@
-"""Rows as the columns, types and partition values of a table; errors for missing tables and days."""
+"""Conversion of rows to the columns, types and partition values of a table.
+
+Errors for missing tables and days: they name those that exist, and the command that writes others.
+"""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +17,10 @@ from jobs.ground.store.commits import Key, Snapshot, checked_key
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
-    """`data` with the table's columns, types widened, times in µs; others dropped. Raises SchemaError."""
+    """`data` with the table's columns and types; other columns are dropped.
+
+    Integers and floats widen, timestamps become microseconds. Raises SchemaError naming the column.
+    """
     return _fitted(table, data, arrow_schema(table))
 
 
@@ -37,7 +43,10 @@ def _fitted(table: Table, data: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def partition_groups(table: Table, data: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """Each partition of `data` by key, rows in their order. Raises SchemaError naming the column."""
+    """Each partition of `data`, in order of the keys, with its rows; rows keep their order.
+
+    `data` has the table's partition columns as strings. Raises SchemaError naming the column.
+    """
     names = list(table.partition)
     if not names:
         yield (), data
@@ -98,6 +107,7 @@ _MOST_SPANS = 4
 
 
 def no_table(name: str, root: str, *, others: Collection[str]) -> StaleInputError:
+    """The error that there is no table `name` at `root`, but `others`."""
     if not others:
         return StaleInputError(
             f"there is no table {name} at {root}, and no other table: run `cachecast pull` first, or name "

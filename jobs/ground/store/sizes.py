@@ -75,12 +75,14 @@ def _without(dids: pa.Array, known: Iterable[pa.Array]) -> pa.Array:
 
 
 def _stated(rows: pa.Table, dids: pa.Array) -> pa.Table:
+    """The size of each of `dids` that `rows` state."""
     size = _most(rows, dids)
     known = pa.array(size >= 0)
     return pa.table({"did": dids.filter(known), "size_bytes": pa.array(size).filter(known)})
 
 
 def _most(rows: pa.Table, dids: pa.Array) -> IntArray:
+    """The size of each of `dids` that most of `rows` state."""
     rows = rows.filter(pc.and_(pc.is_valid(rows["size_bytes"]), pc.is_in(rows["did"], value_set=dids)))
     place = pc.index_in(rows["did"], value_set=dids).to_numpy()
     return most_stated(place.astype(np.int32), np.array(rows["size_bytes"]), len(dids))

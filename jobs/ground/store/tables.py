@@ -107,7 +107,11 @@ class Tables:
     def newest(
         self, table: Table, *, owner: str | None = None, after: str | None = None, until: str | None = None
     ) -> Snapshot:
-        """The table with only its newest partition that fits: of `owner`, its as_of in (`after`, `until`]."""
+        """The table with only its newest partition, or with none if no partition fits.
+
+        `owner`: only partitions of this region or cache. `after` and `until`: only those whose as_of
+        (`2026-03-01T04:00:00Z`) is later than `after`, and not later than `until`.
+        """
         head = self.head(table)
         keys = sorted(
             (
@@ -158,16 +162,20 @@ class Tables:
         base: Snapshot | None = None,
         drop: Collection[Key] = (),
     ) -> Snapshot:
-        """The same for rows that come by partition, each piece a file; `drop`: partitions left out."""
+        """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
+
+        Each piece becomes a file. The partitions `drop` are left out.
+        """
         base = base or self.head(table)
         return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
 
     def stage(
         self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
     ) -> list[StagedFile]:
-        """Write each piece that has rows as a file of its partition below `folder`, for `commit`.
+        """Write each of `pieces` that has rows as a file of its partition below `folder`; for `commit`.
 
-        `prefix`: of the files' names; tasks that share a folder need different ones. Raises SchemaError.
+        `prefix`: begins the names of the files; tasks that write into one folder need different ones. Raises
+        SchemaError for a piece that does not fit the table, or a malformed partition value.
         """
         store, files = self._store.below(table.name), list[StagedFile]()
         for number, (key, piece) in enumerate(pieces):
@@ -187,7 +195,10 @@ class Tables:
         return self.replace_each(table, [(key, rows)], cover=[key], base=base)
 
     def replace_rows(self, table: Table, rows: Sequence[Mapping[str, object]], key: Key) -> Snapshot:
-        """The same by rows as mappings: for small tables, such as summaries."""
+        """Replace one partition by `rows`, by column name; without rows it becomes empty.
+
+        For small tables only, such as summaries. Raises as `replace_arrow`.
+        """
         return self.replace_partition(table, pa.Table.from_pylist(list(rows), arrow_schema(table)), key)
 
     def discard(self, table: Table, folder: str) -> None:
@@ -236,9 +247,10 @@ class Tables:
                 return new
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
-        """Delete what no reader needs; the number of data folders deleted.
+        """Delete files that no reader needs; returns the number of data folders deleted.
 
-        Kept: the last `keep` commits, those superseded, and folders made, less than `grace_s` ago.
+        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
+        name, and folders younger than `grace_s`, which a writer may still use.
         """
         store = self._store.below(table.name)
         if not (numbers := commit_numbers(store)):

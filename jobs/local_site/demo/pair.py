@@ -70,9 +70,10 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two caches that purge by themselves above `high_bytes`.
+    """Two caches of `capacity_bytes`, which purge by themselves above `high_bytes`.
 
-    `purge_byte_hit_ratio`: replayed without a steward; `learned_from`: reads; `missing`: for real ones.
+    `purge_byte_hit_ratio`: of a replayed XCache without a steward. `learned_from`: reads that the order was
+    learned from. `missing`: why the caches are not real.
     """
 
     capacity_bytes: int
@@ -85,7 +86,10 @@ class Pair:
 
 
 def run(out: Path, *, seed: int, base: Path | None = None, on_progress: Advance) -> Pair:
-    """Read the same files through both caches, in folders of `out`; without XRootD only replay them."""
+    """Let jobs read the same files through both caches; each has settings and a capture in a folder of `out`.
+
+    `base`: settings that those of the caches override. Without an XRootD server the reads are replayed alone.
+    """
     period = all_reads(seed)
     trace = last_reads(period)
     limits, missing = marks(trace), available()
@@ -201,7 +205,10 @@ def _names(trace: Trace) -> list[str]:
 
 
 def section(pair: Pair, out: Path) -> Section:
-    """What both caches fetched, read by read, by captures in `out`; no plot without. Raises InputError."""
+    """What both caches fetched, read by read; `out`: the folder of their captures.
+
+    Without real caches there is no plot. Raises InputError if a capture cannot be read.
+    """
     _, *more = answers_of(pair)
     title = f"Two XCaches of {format_bytes(pair.capacity_bytes)} side by side, with the same reads"
     learned = (

@@ -54,7 +54,10 @@ POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 @dataclasses.dataclass(frozen=True)
 class Reads:
-    """Files read before and after the plan, in order; `after_s`: from the plan to the last of them."""
+    """Names of the files that jobs read before and after the time of the plan, in order.
+
+    `after_s`: time from the plan to the last of the reads after it, in the recorded traces.
+    """
 
     before: Sequence[str]
     after: Sequence[str]
@@ -119,7 +122,9 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
 def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
     """Let jobs read part `n`, push once more, and purge; return the push's answer.
 
-    Read in one part, the cache would grow to three times its limit: days come within seconds here.
+    A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
+    in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
+    moments ago.
     """
     advance(n, PARTS + 1, "today's jobs read")
     read_all(cache, names)
@@ -149,7 +154,10 @@ def _check_purge(demo: Demo) -> dict[str, int]:
 
 
 def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: Screen) -> dict[str, Any]:
-    """Run the loop in folder `out`, for today (UTC) from the 30 days before; `conf` overrides settings."""
+    """Run the loop in folder `out`; the plan is made for today (UTC), from the 30 days before it.
+
+    `conf`: settings that the demo's own override; `tables`: root of the tables, by default below `out`.
+    """
     now = int(time.time())
     demo = Demo(fresh(out, base=conf, tables=tables), as_of_s=now - now % DAY_S, screen=screen)
     reads = _records(demo, seed)

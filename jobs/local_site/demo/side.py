@@ -80,7 +80,10 @@ def read_through(
     stopping: threading.Event,
     on_progress: Advance,
 ) -> Observation:
-    """Read the files `reads` one by one through cache `name`; `served`: its steward's learned order."""
+    """Let jobs read the files `reads`, of `sizes`, one by one through cache `name`, until `stopping`.
+
+    `served`: the learned order that its steward follows; None: its order is not learned.
+    """
     gstream, ended = site.out / "gstream.txt", threading.Event()
     with xcache(gstream, marks, reports_opens=True) as cache, ThreadPoolExecutor(1, "steward") as thread:
         cache.add_files(sizes)
@@ -117,7 +120,11 @@ class _Reading:
 
 
 def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_progress: Advance) -> _Reading:
-    """Read at `READS_PER_S` at most until `stopping`; a cache that is too full makes jobs wait."""
+    """Read at the pace of `READS_PER_S` at most, until `stopping`.
+
+    Jobs wait while the cache is too full: a steward that a busy machine delays by a second would be late by
+    hours at a site.
+    """
     due, reading = time.monotonic(), _Reading()
     for number, name in enumerate(names):
         if number % _READS_PER_LOOK == 0:
@@ -141,6 +148,8 @@ def _read(cache: XCache, names: Sequence[str], stopping: threading.Event, on_pro
 def _run_steward(
     settings: Settings, cache: CacheSettings, served: ServedOrder | None, ended: threading.Event
 ) -> int:
+    """Run the steward of a cache until `ended`; return how many files it evicted."""
+
     def paced(order: EvictionOrder) -> EvictionOrder:
         return order if served is None else cast(EvictionOrder, PacedOrder(order, from_s=served.until_s))
 

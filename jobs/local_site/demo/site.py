@@ -114,6 +114,7 @@ class Site:
         return Settings.load(self.conf, base=self.base, tables=self.tables)
 
     def add_cache(self, *, name: str, kind: str, url: str, marks: Marks = MARKS, **paths: Path) -> None:
+        """Configure a cache; `paths` are its folders by key."""
         more = "\n".join(f'{key} = "{path}"' for key, path in paths.items())
         text = _CACHE.format(name=name, kind=kind, url=url, marks=marks, more=more)
         (self.conf / "caches" / f"{name}.toml").write_text(text)

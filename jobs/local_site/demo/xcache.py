@@ -47,6 +47,7 @@ class XCache:
 
     @property
     def url(self) -> str:
+        """Where jobs read: `root://127.0.0.1:port`."""
         return self._servers.cache_url
 
     @property
@@ -61,7 +62,10 @@ class XCache:
             file.read_all()
 
     def read_and_settle(self, name: str) -> int:
-        """Read all of a file, and close it once it is on disk (else its report is late); its bytes."""
+        """Read all of a file, and close it when it is on the cache's disk; its size in bytes.
+
+        XCache reports a close that meets a block on its way to the disk half a minute late.
+        """
         deadline = time.monotonic() + _BLOCK_TIMEOUT_S
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             n_bytes = file.read_all()
@@ -91,6 +95,7 @@ class XCache:
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
     def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:
+        """Wait until it has reported `n_bytes` that jobs read, or for a while, or until `stopping`."""
         deadline = time.monotonic() + REPORT_TIMEOUT_S
         with contextlib.closing(CaptureReader(self.gstream)) as capture:
             while n_bytes > 0 and time.monotonic() < deadline and not stopping.wait(_LOOK_S):
@@ -116,7 +121,10 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
 
 
 def reported_reads(gstream: Path) -> list[Row]:
-    """Hit and missed bytes of jobs' reads, by the capture at `gstream`. Raises InputError."""
+    """`bytes_hit` and `bytes_missed` of the reads of jobs that the capture at `gstream` reports.
+
+    Raises InputError if it cannot be read.
+    """
     columns = ["known_at", "accessed_at", "event_id", "bytes_hit", "bytes_missed"]
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
         tables = Tables(folder)

@@ -1,4 +1,7 @@
-"""One `xrootd` on loopback, unprivileged as it refuses root; ends with its block, or thread (`setpriv`)."""
+"""One `xrootd` process on loopback, run as an unprivileged user when started by root: xrootd refuses root.
+
+It ends with the block that starts it; where `setpriv` is installed also when the thread that started it dies.
+"""
 
 import os
 import pwd
@@ -47,7 +50,11 @@ class Daemon:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it, again after a crash of its start (XRootD 5.5.3 to 6.2.1). Raises ServiceError."""
+        """Start the daemon. Raises ServiceError with the end of its log if it does not answer.
+
+        Threads of XRootD (5.5.3 to 6.2.1) set and read the environment while it starts: about one start in a
+        hundred crashes, and is tried again.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             if (code := self._started()) is None:
                 return
@@ -76,6 +83,7 @@ class Daemon:
         return None
 
     def words(self, *, with_parent: bool) -> list[str]:
+        """The command that runs it; `with_parent`: it ends with the thread that starts it."""
         options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
         return [*_asservice_user(with_parent=with_parent), "xrootd", *options]
 
@@ -120,7 +128,11 @@ def service_user() -> str | None:
 
 
 def _asservice_user(*, with_parent: bool) -> list[str]:
-    """Words that make a command the daemons' user; `Popen(user=…)` would fork, and XRootD's handlers hang."""
+    """The words before a command that make it the daemons' user, and perhaps end it with its parent.
+
+    Not `Popen(user=…)`: that forks where this only spawns, and a fork runs the handlers of the XRootD client
+    library, which can wait for each other for ever.
+    """
     user = service_user()
     if shutil.which("setpriv") is None:
         return []

@@ -36,7 +36,10 @@ def jars(name: str, *, n: int, script: str) -> Path:
 
 
 def prepared(folder: Path, *, rpc_port: int, http_port: int) -> list[str]:
-    """The words before NAME_NODE or DATA_NODE that run it. Raises ServiceError without Java or jars."""
+    """The words before NAME_NODE or DATA_NODE that run it; data, logs and settings are in `folder`.
+
+    A folder that holds no data is formatted. Raises ServiceError where Java or the jars are missing.
+    """
     program, classes = java(), f"{folder}:{jars('hdfs', n=_N_JARS, script='hdfs.sh')}/*"
     _configure(folder, rpc_port, http_port)
     words = [program, *_JAVA, f"-Dhadoop.log.dir={folder}", "-cp", classes]

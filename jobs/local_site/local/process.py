@@ -28,7 +28,11 @@ PORTS: Final = range(15_000, 32_000)  # below Linux's for outgoing connections, 
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A process to keep running: its command `words`, address `at`, browser's `page`, and time to start."""
+    """A process to keep running: its command `words`, variables added to ours, and its health check.
+
+    `at`: where it answers; `page`: URL for a browser, empty without one; `within_s`: the time that its start
+    may take on a busy machine.
+    """
 
     name: str
     words: Sequence[str]

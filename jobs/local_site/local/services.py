@@ -112,7 +112,10 @@ def airflow(site: LocalSite) -> Iterator[Service]:
 
 
 def prepare_airflow(site: LocalSite) -> None:
-    """Make Airflow's database, pools, password and `airflow/env.sh`, if not there. Raises ServiceError."""
+    """Make what Airflow starts from, if it is not there: database, pools, and its user's password.
+
+    `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
+    """
     login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
     write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
     write_private(
@@ -179,7 +182,11 @@ def writes(file: Path) -> Callable[[], bool]:
 
 
 def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> list[ServiceState]:
-    """Start what is not running, in order. Raises InputError, ServiceError, ConflictError (at work)."""
+    """Start what is not running, in order; each is healthy before the next.
+
+    `tables` and `hdfs` say where the tables are, the first time: elsewhere, or on an HDFS of its own.
+    Raises InputError, ServiceError, and ConflictError if another one is at work.
+    """
     if hdfs and tables is not None:
         raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None

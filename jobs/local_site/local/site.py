@@ -102,7 +102,10 @@ class LocalSite:
 
 
 def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -> LocalSite:
-    """The deployment at `out`, made if missing; `tables`, `hdfs`: of a new one. Raises InputError."""
+    """The deployment at `out`, made if it is not there. Raises InputError rather than take over a folder.
+
+    `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
+    """
     out = out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")

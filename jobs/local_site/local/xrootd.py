@@ -1,4 +1,7 @@
-"""A real origin and a real XCache: plain `xrootd` daemons in a folder, for clients of this machine only."""
+"""A real origin and a real XCache on loopback, for the demo and the service tests.
+
+Both are plain `xrootd` daemons in a folder of their own, and accept clients of this machine only.
+"""
 
 import contextlib
 import dataclasses
@@ -21,7 +24,10 @@ _REMEDY = "install xrootd-server and xrootd-server-plugins (`make test` does), o
 
 @dataclasses.dataclass(frozen=True)
 class Loopback:
-    """A running origin and cache; LFN `/store/x` is `origin_root/store/x`, under `namespace` once cached."""
+    """A running origin and cache. `origin_root` and `namespace` are the folders behind `/store`.
+
+    A file of LFN `/store/x` lies at `origin_root/store/x`; the cache's copy and its cinfo under `namespace`.
+    """
 
     folder: Path
     origin: Daemon
@@ -31,6 +37,7 @@ class Loopback:
 
     @property
     def cache_url(self) -> str:
+        """`root://127.0.0.1:port` of the cache."""
         return f"root://127.0.0.1:{self.cache.port}"
 
     def restart_cache(self) -> None:
@@ -65,6 +72,8 @@ def available() -> str | None:
 
 
 class CacheOptions(TypedDict, total=False):
+    """What the cache of a `Loopback` has beside the usual."""
+
     files_limit: tuple[int, int, int] | None
     """Base, nominal and maximal bytes of cached files, kept to the KiB; without it purges go by disk usage.
 
@@ -83,7 +92,10 @@ class CacheOptions(TypedDict, total=False):
 
 @contextlib.contextmanager
 def loopback(folder: Path, **options: Unpack[CacheOptions]) -> Iterator[Loopback]:
-    """A running `Loopback` in `folder` (a short path: it holds sockets). Raises ServiceError."""
+    """A running `Loopback` in `folder` (made if missing; a short path: it holds sockets).
+
+    Raises ServiceError if xrootd is missing or does not start.
+    """
     ports = free_ports(2)
     servers = prepared(folder, ports=(ports[0], ports[1]), **options)
     try:

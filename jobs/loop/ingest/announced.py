@@ -29,7 +29,10 @@ _REMEMBERS_S = 7 * DAY_S  # a queue has grown if it has many more inputs than it
 
 
 def share_kept(days: Iterable[tuple[float, float]]) -> float:
-    """How far a queue is believed by `claimed`, `kept` of `days`, newest first; unjudged days fade none."""
+    """How far a queue is believed that was to be `claimed` and `kept` on each of `days`, the newest first.
+
+    A day on which nothing is judged makes no other fade.
+    """
     claimed_reads = seen_reads = _PRIOR
     judged = ((said, read) for said, read in days if said > 0)
     for age, (said, read) in enumerate(itertools.islice(judged, DAYS)):

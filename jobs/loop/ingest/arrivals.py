@@ -1,4 +1,7 @@
-"""Step `arrivals`: whether sources delivered by a decision time as usual; and names of caches in accesses."""
+"""Step `arrivals`: whether the sources delivered by a decision time what they usually do.
+
+Whether each name of a cache in recent accesses is that of one; the setting `hosts` tells them apart.
+"""
 
 import dataclasses
 import datetime as dt
@@ -51,6 +54,7 @@ class _Known:
         self._days: dict[str, pa.Table] = {}
 
     def between(self, source: str, since_s: int, until_s: int) -> pa.ChunkedArray:
+        """`known_at` of the reads of `source` known from `since_s` until before `until_s`."""
         days = {day_label(at) for at in (since_s - DAY_S, *range(since_s, until_s, DAY_S), until_s)}
         rows = pa.concat_tables([self._day(day) for day in sorted(days)])
         known = rows.filter(pc.equal(rows["source"], source))["known_at"]
@@ -83,6 +87,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int]) -> list[Arrival]:
 def judged(
     tables: Tables, known: _Known, limits: ArrivalSettings, source: str, as_of_s: int, *, cycle_s: int
 ) -> Arrival:
+    """What `source` delivered by `as_of_s`, against `limits`."""
     until_s, span_s = as_of_s - limits.delay, max(cycle_s, _SHORTEST_S)
     n_rows = len(known.between(source, until_s - span_s, until_s))
     expected = _usual(known, limits.weeks, source, until_s, span_s)

@@ -71,6 +71,7 @@ class Bus:
     """
 
     def __init__(self, folder: Path, broker: Broker, how: Collecting) -> None:
+        """`concerns`: whether what Rucio brings to an RSE is kept."""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._folder, self._broker, self._how = folder, broker, how
         self._numberings = Numberings(PSEQ_MODULUS)
@@ -97,6 +98,7 @@ class Bus:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Finish the files. Raises ServiceError."""
         Heartbeat.end(self._folder / "gstream")
         self._closing.close()
 
@@ -196,6 +198,7 @@ class Bus:
 
 
 def made_writable(folder: Path) -> Path:
+    """`folder`, made if it is not there. Raises ServiceError if this account cannot write to it."""
     try:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:

@@ -21,10 +21,12 @@ _BROKER_S = 20
 
 
 def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str, int]:
-    """Keep UDP `host`:`port` in `out` and the broker's messages below `out`/bus, until SIGTERM or SIGINT.
+    """Write what is sent to UDP `host`:`port` into `out`, and what is published at the settings' broker into
+    folders below `out`/bus, until SIGTERM or SIGINT. One of the two may be left out.
 
-    Either may be left out. Returns `receiver.COUNTS`, and `bus.COUNTS` with `bus_`. With the quota full,
-    datagrams are dropped, messages left. Raises ServiceError (port, disk), ConflictError, ConfigError.
+    Returns the counts of `receiver.COUNTS`, and those of `bus.COUNTS` with `bus_`. When captures fill their
+    quota, the log gets an alarm; further datagrams are counted and dropped, messages left at the broker.
+    Raises ServiceError (port, disk), ConflictError (another collector writes to `out`), ConfigError.
     """
     settings = how.settings
     if port is None and not settings.broker:
@@ -48,6 +50,7 @@ def run(how: Collecting, *, host: str, port: int | None, out: Path) -> dict[str,
 
 
 def _listen(how: Collecting, host: str, port: int, out: Path, stopping: Callable[[], bool]) -> dict[str, int]:
+    """Keep datagrams until `stopping`; their counts."""
     quota_bytes = how.settings.quota
     with contextlib.closing(RollingFiles(out, roll_bytes=how.roll_bytes, roll_s=how.roll_s)) as files:
         receiver = Receiver(files, Quota(out, quota_bytes), host=host, port=port, now_s=how.now_s)
@@ -70,6 +73,7 @@ def _listen(how: Collecting, host: str, port: int, out: Path, stopping: Callable
 def _follow(
     how: Collecting, broker: Broker, out: Path, stopping: Callable[[], bool], ended: threading.Event
 ) -> dict[str, int]:
+    """Keep messages until `stopping`; their counts. Sets `ended` at its end."""
     settings = how.settings
     try:
         with Bus(out, broker, how) as bus:

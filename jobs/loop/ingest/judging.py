@@ -61,6 +61,7 @@ class _Claims:
         self.missed: FloatArray = np.zeros(0)
 
     def add(self, rows: pa.Table, at_s: int) -> None:
+        """Add an answer at `at_s`, which is later than those before it."""
         inputs = inputs_of(rows, at_s)
         names = _names_of(inputs)
         item = pc.index_in(names, value_set=self.names).fill_null(-1).to_numpy().astype(np.int64)
@@ -76,6 +77,7 @@ class _Claims:
         self.missed[item] = np.minimum(self.missed[item], inputs["missed"].to_numpy())
 
     def until(self, names: pa.Array) -> IntArray:
+        """Until when each of `names` is claimed; 0: it is not."""
         place = pc.index_in(names, value_set=self.names).fill_null(len(self.names)).to_numpy()
         until_s: IntArray = np.append(self.until_s, 0)[place]
         return until_s
@@ -135,7 +137,8 @@ class _Judge:
     def _waits(self, day: str, site: str | None) -> tuple[IntArray, BoolArray]:
         """Until when what was claimed on `day` was claimed at last, and whether it is not to be judged yet.
 
-        It waits, for `_PATIENCE_S`, if each day since and the newest answer named it, or reads are unknown.
+        It waits if each day since has named it, and the newest answer does; or if it was named until so
+        lately that its reads are not known. Not once it was put off, or named anew, for `_PATIENCE_S`.
         """
         claims = self._of_day(day, site)
         last_s, is_named = claims.until_s.copy(), np.ones(len(claims.names), np.bool_)
@@ -193,9 +196,10 @@ class _Judge:
 def judge(
     tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames] = EVERYWHERE
 ) -> None:
-    """Count what `queue` announced on days that have run out by `as_of_s`, and what was read, once a day.
+    """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
 
-    By reads known then at `sites`, without what waits or was announced elsewhere; none known: unjudged.
+    A day is judged once, by the reads known then, without what still waits. What is announced at one of
+    `sites` must be read there; what is announced at others is not judged. Where no read is known, nobody is.
     """
     reads, asked = tables.head(ACCESSES), _Judge(tables, queue, sites, as_of_s)
     last_s = (as_of_s - stale_s - _LATE_S) // DAY_S * DAY_S - DAY_S

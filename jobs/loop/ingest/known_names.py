@@ -1,4 +1,7 @@
-"""The DIDs of paths whose scope only the catalogue has: of files and reads, whatever was pulled first."""
+"""The DIDs of paths: of the files a cache holds, and of reads whose path alone does not show the scope.
+
+The catalogue then has the scope. Whether it is pulled before or after the reads, the tables are the same.
+"""
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -55,7 +58,8 @@ def plain_names(names: pa.Array) -> pa.Array:
 def name_held(space: Workspace, tables: Tables, scopes: Mapping[str, str], prefix: str | None = None) -> None:
     """Make the table held_dids (name, did) of the inventory in `raw`.
 
-    Of several paths of one file that below `prefix` is it, else one without server or CGI, else the largest.
+    A cache may hold a file under two paths, and anybody may make one: the file is the one below the cache's
+    `prefix`, else one without a server or CGI, else the one with most bytes. The others are their paths.
     """
     columns = scoped(sql.named("path"), scopes)
     steps = [{"path": urls.plain_path('"name"')}, *sql.with_parts("path")]
@@ -150,6 +154,7 @@ def _knows_paths(source: str) -> bool:
 
 
 def _parts_of(paths: pa.Array, scopes: Mapping[str, str]) -> pa.Table:
+    """What each of `paths` and `scopes` tell of a file."""
     columns = scoped(sql.named("path"), scopes)
     selected = ", ".join(f'{columns[name]} AS "{name}"' for name in _OF_FILE)
     with workspace.opened(ACCESSES) as space:
@@ -206,6 +211,7 @@ def _is_either(files: pa.Table, names: pa.ChunkedArray, dids: pa.ChunkedArray) -
 
 
 def _unambiguous(files: pa.Table) -> pa.Table:
+    """Those of `files` whose name no other has."""
     counted = pc.value_counts(files["name"])
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
     return files.filter(pc.invert(pc.is_in(files["name"], value_set=repeated))).combine_chunks()

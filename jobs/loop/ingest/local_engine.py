@@ -1,4 +1,7 @@
-"""The engine for this machine's inputs and tables of ordinary size: DuckDB; only days touched are read."""
+"""The engine for inputs and tables of this machine, up to an ordinary size: DuckDB in this process.
+
+Its cost follows the input: of the accesses only the days that the input touches are read and written.
+"""
 
 import functools
 from collections.abc import Sequence
@@ -33,6 +36,8 @@ _DROP_FORMER_NAMES = (
 
 
 class LocalEngine:
+    """DuckDB in this process; see `jobs.loop.ingest.pull_input.Engine`."""
+
     name = "local"
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
@@ -72,6 +77,7 @@ def merge(
 
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
+    """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
     files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
     return [
         Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in files

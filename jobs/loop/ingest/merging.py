@@ -1,4 +1,8 @@
-"""One row per key of new rows and a table's, whatever their order; `changed`: it differs from the table's."""
+"""One row per key from new rows and those of a table, in a workspace.
+
+The result does not depend on order or repetition. A merged table has the columns of the table, where rows are
+dated their `day`, and `changed`: the row is not in the old one.
+"""
 
 import dataclasses
 import itertools
@@ -22,7 +26,8 @@ _FOLLOWING = ("bytes_hit", "bytes_missed")
 class _Rule:
     """Of rows with equal `key` the first in `order` stays.
 
-    `new`, `old`: selected columns; `known`: its `known_at`, by its own and the earliest, `first_at`.
+    `new` and `old`: what is selected of the accepted rows, and of those of the table. `known`: the `known_at`
+    it gets, made of its own and of `first_at`, the earliest of them all.
     """
 
     key: str
@@ -38,7 +43,10 @@ def day_of(table: Table) -> str:
 
 
 def merge(space: Workspace, *, in_two_parts: bool = False, into: str = "merged", old: str = "old") -> None:
-    """The table `into`, a row per key of accepted rows and `old`; `in_two_parts`: ends follow opens."""
+    """The table `into`: one row per key of the accepted rows and of those of the table `old`.
+
+    `in_two_parts`: the accepted rows report an access at its open, and its end and bytes later.
+    """
     rule = _RULES[space.table.name](in_two_parts)
     accepted = "SELECT * EXCLUDE (reason, sample, input) FROM parsed WHERE reason IS NULL"
     run, both, repeated, key = space.database.execute, f'"{into} both"', f'"{into} repeated"', rule.key
@@ -103,7 +111,11 @@ def _dated(table: Table) -> dict[str, str]:
 
 
 def _rule_of_files(_: bool) -> _Rule:
-    """One row per file: the content published last, known since any source first knew the file."""
+    """One row per file.
+
+    The content is the one published last (`updated_at`). `known_at` is the earliest of any source, so that a
+    file stays known at the times at which it was known, whatever is published later.
+    """
     content = [name for name in FILES.column_names if name not in {"did", "known_at", "updated_at"}]
     latest = ", ".join(f"{name} DESC NULLS LAST" for name in _quoted(["updated_at", *content]))
     rows = "* REPLACE (coalesce(updated_at, known_at) AS updated_at)"
@@ -126,6 +138,7 @@ def changes(space: Workspace) -> pa.Table:
 
 
 def merged_rows(space: Workspace, where: str = "") -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of `merged` by partition, in order of their keys."""
     table, schema = space.table, arrow_schema(space.table)
     for name in table.partition:
         schema = schema.append(pa.field(name, pa.string()))

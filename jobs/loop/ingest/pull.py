@@ -40,8 +40,11 @@ _COLLECTED = {
 def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: bool = False) -> PullSummary:
     """Merge raw records into the tables.
 
-    `new_only`: leave out files unchanged since such a pull; captures older than `[collect] keep` at `day_s`,
-    and halves without the other, are then deleted. Raises InputError, and ConfigError before anything starts.
+    `new_only`: leave out files that an earlier pull with `new_only` read, unless they changed since. Captures
+    of the collector that are older than `[collect] keep` at `day_s` are then deleted, as they are in the
+    tables, and halves of accesses whose other half never came. What can be checked is checked before an
+    engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
+    source or unusable tables.
     """
     tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
@@ -104,9 +107,10 @@ def _pull_from_server(
 
 
 def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spark: SparkSettings) -> Engine:
-    """DuckDB for local input and tables of at most `up_to_bytes` (packed: tenfold); else Spark, if it is
-    here.
+    """DuckDB in this process for an input at `path` that is local and of ordinary size, else Spark, started.
 
+    Local, if input and tables are on this machine, what must be read is at most `up_to_bytes` (packed files
+    count tenfold), and the source does not need Spark; and if there is no Spark here, as on a cache's host.
     Raises InputError if nothing is at a local `path`.
     """
     definition = sources.load_source(source)
@@ -147,7 +151,10 @@ def _no_row(path: str, n_files: int) -> str:
 
 
 def remove_captures(taken: Iterable[Mark], *, before_s: int) -> tuple[int, int]:
-    """Delete captures last changed before `before_s`; how many, and how many this account may not delete."""
+    """Delete the collector's captures among `taken` that last changed before `before_s` (since 1970).
+
+    Returns the numbers of those deleted, and of those that this account may not delete.
+    """
     n_removed = n_not_removed = 0
     for mark in taken:
         path = local_path(mark.input)

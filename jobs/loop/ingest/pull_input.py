@@ -1,7 +1,11 @@
 """Pull one raw input into the tables: accesses and jobs by day, files by did, and rejects with their reason.
 
-Pulling twice, or by another engine, makes no difference; late rows re-open their day (see `merging`). A pull
-of new inputs alone marks each in the table `pulls` after its rows are merged.
+Pulling the same input twice changes nothing. Late rows re-open their day. Of rows with the same key one
+stays, and which one does not depend on their order (see `merging`). Which engine pulls makes no difference
+to what is in the tables afterwards.
+
+A pull of new inputs alone marks each, its size and modification time, in the table `pulls` after its rows are
+merged. After a crash it is pulled again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -31,10 +35,14 @@ LATE_DAYS = 3  # a record published more than this many days after its end is la
 class PullSummary:
     """Counts of the rows read: n_rows = n_new + n_duplicates + the sum of n_rejected.
 
-    `n_new`: that changed a table; `n_late`: of them, published more than LATE_DAYS after their end; `days`:
-    changed. `n_lost`: missing by the source. Inputs: `n_unchanged` since a pull with `new_only`,
-    `n_unfinished`: being written. `n_removed`: captures older than `[collect] keep`, `n_not_removed`: not
-    this account's. `n_unsized`: reads of unknown size. `alarms`: ambiguities. `engine`: `local` or `spark`.
+    `n_new`: rows that changed a table; `n_late`: those of them that were published more than LATE_DAYS after
+    their end, too late for the features of their days. `n_rejected`: by reason. `days`: days of accesses or
+    jobs that changed. `n_lost`: records that the source reports as missing, not part of `n_rows`.
+    `n_unchanged`: inputs left out because they were pulled before (`new_only`). `n_removed`: captures
+    deleted because they are older than `[collect] keep`; `n_not_removed`: those that this account may not
+    delete. `n_unfinished`: files left out because they are still being written. `n_unsized`: for a source
+    that states no sizes, its reads on `days` of files whose size nothing else states. `alarms`: what of the
+    input is ambiguous, in sentences. `engine`: what pulled, `local` or `spark`.
     """
 
     n_rows: int
@@ -84,10 +92,17 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
-        """The files at `path` in order; `whole`: also in folders below. Raises InputError."""
+        """The files at `path` (a folder, a file or a glob), in order; `whole`: with those in folders below.
+
+        Raises InputError if nothing is there.
+        """
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        """Merge all at `paths`. Raises InputError, SchemaError, ConflictError; nothing is written then."""
+        """Merge all at `paths`, which are some of the request's inputs, under the lock of pulls.
+
+        Raises InputError and SchemaError for an unusable input (nothing is written then), ConflictError if
+        another pull is at work on these tables.
+        """
 
 
 def pull(
@@ -111,7 +126,11 @@ def pull(
 
 
 def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
-    """Merge inputs that are new or changed, or whole. Raises ConflictError if another pull set marks."""
+    """Merge the inputs that are new, or changed since they were marked.
+
+    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
+    marks in the meantime.
+    """
     whole = load_source(request.source).is_whole
     inputs = _inputs(engine, request)
     old = _marks(tables, request.source)
@@ -171,6 +190,7 @@ def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
 
 
 def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
+    """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
     days = (read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items())
     return [rows.filter(pc.equal(rows["source"], source)) for rows in days]

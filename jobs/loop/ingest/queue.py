@@ -32,7 +32,10 @@ _COLLECTED = "rucio-*.jsonl"  # what the collector keeps of Rucio's messages, un
 
 @dataclasses.dataclass(frozen=True)
 class QueueSummary:
-    """A queue's report: accepted `jobs` and `inputs`, entries `rejected` by reason; `alarms`: growth."""
+    """What a queue reported. `jobs`: of the accepted entries; `inputs`: their names, once per job.
+
+    `rejected`: entries by reason; they are in the rejects table. `alarms`: it grows too fast.
+    """
 
     queue: str
     as_of: str
@@ -53,9 +56,11 @@ def check_state(settings: Settings) -> None:
 def run(
     settings: Settings, *, name: str, source: str, as_of_s: int, site: str | None = None, kind: Kind = "auto"
 ) -> QueueSummary:
-    """Read a queue of jobs: its state from `as_of_s` on; and judge what it announced on past days.
+    """Read a queue of jobs; its entries are the state of `name` from `as_of_s` on.
 
-    `source`: of `read_answer`, or `SERVER`: Rucio's. Raises InputError for prefills' names, foreign `site`.
+    `source`: as `read_answer` takes it, or `SERVER`: the configured Rucio server. What the queue announced on
+    past days is judged: see `judging.judge`. Raises InputError if it is called as a prefill is, or if
+    `site` is none of ours.
     """
     check_state(settings)
     if name.startswith(announced.PREFILLS):
@@ -93,7 +98,10 @@ def run(
 
 
 def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s: int) -> QueueSummary:
-    """Replace what the queue reports at `as_of_s`. Raises InputError, and keeps it, if all are faulty."""
+    """Replace what the queue reports at `as_of_s` by `entries`; `source` names it among the rejects.
+
+    Raises InputError if every entry is faulty; earlier entries then stay. None that waits is an answer, too.
+    """
     key, where = MomentKey.at(as_of_s, queue), f"{queue}: {source}"
     refused = [
         {"source": SOURCE, "input": where, "reason": reason, "n_rows": n, "sample": entries.samples[reason]}
@@ -114,7 +122,10 @@ def write(tables: Tables, entries: Checked, *, queue: str, source: str, as_of_s:
 
 
 def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
-    """Drop once a day what nobody reads but the newest and judged answers; prefills become one a day."""
+    """Drop what nobody reads any more, once a day of a queue; prefills that stand become one answer a day.
+
+    The newest answer of each queue stays, and those by which it is judged.
+    """
     head, today = tables.head(QUEUE), day_label(as_of_s)
     if sum(key[0] == today and key[2] == queue for key in head.partitions) > 1:
         return
@@ -148,7 +159,10 @@ def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) ->
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:
-    """Files that jobs will read through `cache`, by queues as believed at `as_of_s`, if not `DOUBTED`."""
+    """The files that jobs will read through `cache` of `site`, by the queues as known at `as_of_s`.
+
+    An entry counts as far as its queue is believed by then, one of a queue below `announced.DOUBTED` not.
+    """
     snapshot = tables.head(QUEUE)
     # In order of time; what is too old is forgotten.
     latest = {key[2]: key for key in sorted(snapshot.partitions) if parse_as_of(key[1]) <= as_of_s}

@@ -44,6 +44,7 @@ class Queued:
         return KnownWork(item, *(self.files[name].to_numpy() for name in _NUMBERS))
 
     def announcers(self, dids: pa.Array) -> pa.Array:
+        """The queues that announced each of `dids`; null: none did."""
         place = pc.index_in(dids, value_set=self.files["did"].combine_chunks())
         return self.files["queues"].combine_chunks().take(place)
 
@@ -51,7 +52,11 @@ class Queued:
 def files_of_inputs(
     tables: Tables, rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING
 ) -> Queued:
-    """The files behind queue `rows`, as known at `as_of_s`; none is surer than its queues are `believed`."""
+    """The files behind the inputs of `rows`, as the files table knew them at `as_of_s`.
+
+    `rows`: of the table queue, with their `queue`; `believed`: how far each queue is, 1 where it is missing:
+    no file is surer than the queues that name it are believed together.
+    """
     if not rows.num_rows or not tables.exists(FILES):
         return Queued(NO_FILES, n_unknown=int(_is_first(inputs_of(rows, as_of_s)).sum()))
     files = known_files(tables, as_of_s)
@@ -87,12 +92,15 @@ def files_of_inputs(
 def inputs_of(
     rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING, files: pa.Table | None = None
 ) -> pa.Table:
-    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`, together by input.
+    """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 
-    `due_s`: until the nearest start (< 0: late), by entry into the queue where none is stated; `away_s`: how
-    far, half as sure counts twice; `expires_s`: until when valid; `doubt`: log of the chance that the queue
-    is wrong. Of one work in several queues the surest counts: `n_jobs`, `missed`: log of the chance that none
-    reads it. With `files`, a file beside its dataset says no more than the surer of both.
+    `due_s`: until the job that is least far away starts, less than 0 if it is late: from its entry into the
+    queue on where no start is stated; `away_s`: how far, what is half as sure twice: what is hardly sure, or
+    very late, neither brings near nor hides what is surer of another time; `expires_s`: until when an entry
+    is valid; `doubt`: the logarithm of the chance that the queue is wrong, by how far it is `believed`. Of
+    what several queues say of the same work the surest counts: `n_jobs`, and `missed`, the logarithm of the
+    chance that none reads it. What is said of an input stands together. With `files` a work that names a
+    file, and its dataset too, says no more of the file than the surer of both.
     """
     plain, work = _plain(rows).dictionary_encode(), rows["work"].combine_chunks().dictionary_encode()
     named = 2 * plain.indices.to_numpy().astype(np.int64) + rows["is_dataset"].to_numpy()
@@ -190,6 +198,7 @@ def _once(
 
 
 def _plain(rows: pa.Table) -> pa.Array:
+    """The inputs of `rows`, files as the catalogue names them."""
     coded = rows["input"].combine_chunks().dictionary_encode()
     plain = plain_names(coded.dictionary).take(coded.indices)
     return pc.if_else(rows["is_dataset"].combine_chunks(), rows["input"].combine_chunks(), plain)
@@ -207,7 +216,10 @@ def at(moment_s: int) -> pa.Scalar:
 
 
 def files_named(files: pa.Table, inputs: pa.Table) -> tuple[IntArray, IntArray]:
-    """Pairs of a row of `files` and a row of `inputs` that names it, or its dataset; inputs are in order."""
+    """Pairs of a row of `files` and a row of `inputs` that names it, or its dataset.
+
+    Rows of the same `input` and `is_dataset` stand together.
+    """
     first: IntArray = np.flatnonzero(_is_first(inputs))
     n_rows = np.diff(np.append(first, inputs.num_rows))
     pairs: list[tuple[IntArray, IntArray]] = []

@@ -1,4 +1,7 @@
-"""Scan a cache's namespace on its host: its inventory, and the records in its cinfo files."""
+"""Scan a cache's namespace: its inventory into contents, the records in its cinfo files into accesses.
+
+Runs on the cache's host. A second scan changes nothing unless the cache changed.
+"""
 
 import dataclasses
 import datetime as dt
@@ -27,7 +30,11 @@ _FILES_AT_ONCE = 1_000_000  # files of an inventory that are in memory as Arrow,
 
 @dataclasses.dataclass(frozen=True)
 class ScanSummary:
-    """An inventory at `as_of`: files held `open`, rows new to accesses, what was rejected by reason."""
+    """One cache's inventory at `as_of`, and the accesses in its cinfo files.
+
+    `open`: files a client holds open; `new_accesses`: rows that changed the accesses table. `n_rejected`:
+    files and access records left out, by reason.
+    """
 
     cache: str
     as_of: str
@@ -50,7 +57,11 @@ def run(
     as_of_s: int | None,
     force: bool = False,
 ) -> ScanSummary:
-    """Inventory and accesses of a namespace, by default the cache's. Raises ConfigError, and as `scan`."""
+    """Read a cache's inventory and accesses from its namespace; `as_of_s` defaults to now.
+
+    `namespace` and `spaces` default to those of the cache's settings; `force`: however many bytes are
+    missing. Raises ConfigError, and as `scan`.
+    """
     if namespace is None:
         known = settings.cache(cache)
         namespace, spaces = known.namespace, spaces or known.spaces
@@ -93,8 +104,10 @@ def scan(
 ) -> ScanSummary:
     """Replace the contents of `cache` at `as_of_s`, and merge the accesses.
 
-    `spaces`: that links may lead to; `prefix`: the cache's. Raises SchemaError for a bad name, InputError
-    without `namespace`, ConflictError, LimitError if more than `lost_share` of the last bytes is gone.
+    `spaces`: folders that links of the namespace may lead to; `test_files`, `scopes`: see `Site`; `prefix`:
+    that of the cache. Raises SchemaError for a name no cache can have, InputError if there is no folder
+    `namespace`, ConflictError if a pull is at work on these tables, LimitError if more than `lost_share` of
+    the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()

@@ -1,4 +1,8 @@
-"""The engine for inputs and tables of any size, anywhere: Spark, whose workers run DuckDB and write files."""
+"""The engine for inputs and tables of any size, on any file system: Spark.
+
+Spark distributes lines, files and parts; its workers run the SQL of the sources and of the merge in DuckDB,
+and write the files of the new partitions, which the driver commits.
+"""
 
 import functools
 import re
@@ -149,7 +153,10 @@ class SparkEngine:
         query: Query,
         read: Callable[[pa.Schema, Iterable[bytes]], Iterable[pa.RecordBatch]],
     ) -> _Records:
-        """A frame's rows as Arrow's messages, one worker each; `mapInArrow` would take a second."""
+        """The rows of a frame as Arrow's messages, which one worker parses and divides.
+
+        What `mapInArrow` makes would go through the JVM's rows and to a second worker.
+        """
         messages = frame._jdf.toArrowBatchRdd().toJavaRDD()
         given: RDD[Any] = RDD(messages, self._context, NoOpSerializer())
         return _Records(given, query, functools.partial(read, to_arrow_schema(frame.schema)))

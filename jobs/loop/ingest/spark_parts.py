@@ -59,7 +59,10 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True)
 class Parse:
-    """Parses `read`'s records of what a worker is given, divided into `n_parts`, then their `counts`."""
+    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
+
+    The part after the last one is their `counts`.
+    """
 
     query: Query
     n_parts: int
@@ -99,6 +102,7 @@ class Merge:
 def _sent(
     kind: Kind, rows: pa.Table, table: Table, n_parts: int, is_sent: npt.ArrayLike = True
 ) -> Iterator[Piece]:
+    """Those of `rows` that are sent, to the parts of their keys."""
     seldom = {"did", "name", *table.key}
     repeats = [
         field.name for field in rows.schema if pa.types.is_string(field.type) and field.name not in seldom

@@ -105,7 +105,11 @@ def _grouped(rows: pa.Table, by: Sequence[str]) -> list[Row]:
 
 
 def annotate_models(settings: Settings, *, cache: str) -> str | None:
-    """Write what versions earned in `cache` into their tag `earned.CACHE` and cards; why MLflow refused."""
+    """Write what versions earned in `cache` so far as their tag `earned.CACHE`, and into their cards.
+
+    Versions that the table trainings lacks are left out. Returns why MLflow could not be updated; None: it
+    was, or nothing is known yet.
+    """
     try:
         past = history(settings, cache=cache, since=None, until=None)
         known = trained_versions(Tables.of(settings), region=settings.region.name)

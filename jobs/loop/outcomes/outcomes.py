@@ -204,7 +204,10 @@ def _expired(tables: Tables, settings: Settings, cache: str, until_s: int) -> se
 
 @dataclasses.dataclass(frozen=True)
 class QueueOutcome:
-    """Of files that `queue` announced: pushed, read, and saved by hits; `waiting_hours`: of cores."""
+    """Of the files that `queue` announced: those pushed, those read, and what their hits saved.
+
+    `waiting_hours`: core hours of waiting for their origins, by the benefit model.
+    """
 
     queue: str
     files: int
@@ -215,7 +218,10 @@ class QueueOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class OutcomeSummary:
-    """One plan's earnings, as in the outcomes table; `bytes_pending`: on pending files; `queues`: theirs."""
+    """One plan's earnings; bytes, and what `read`, `pending` and `unread` mean, as in the outcomes table.
+
+    `bytes_pending`: spent on pending files; `queues`: what of this is of files that a queue announced.
+    """
 
     cache: str
     as_of: str

@@ -43,7 +43,10 @@ _HOUR_S = 3600
 
 
 class FileFacts(NamedTuple):
-    """Facts about files: the planner's, and `origins` as `nearest` gives them; `budget`: bytes per origin."""
+    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
+
+    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
+    """
 
     files: Files
     budget: IntArray | None

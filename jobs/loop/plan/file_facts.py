@@ -122,6 +122,7 @@ def hours_per_byte(
 def _hours(
     origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]
 ) -> list[tuple[float, float]]:
+    """Core hours per byte that comes from each of `origins`, and per byte read from the cache instead."""
     fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
     rtt_ms = [region.rtt_ms for region in regions] + [None]
     return [_hours_at(rtt_ms[code], model) for code in fits.tolist()]
@@ -137,10 +138,11 @@ def _hours_at(rtt_ms: float | None, model: BenefitModel) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class OriginRules:
-    """What decides between origins, hosts or RSEs; patterns name groups.
+    """What decides between origins, which are hosts or RSEs; patterns of them name groups.
 
-    `regions`: by distance; `storage`: the site's own; `tape`: never fetched from; `failing`: left alone now;
-    `caches`: no origins.
+    `regions`: groups and their distance; `storage`: the site's own, where jobs read without a cache; `tape`:
+    those that nothing is fetched from; `failing`: origins that pushes leave alone now; `caches`: no origins,
+    what they have came from one.
     """
 
     regions: Mapping[str, OriginSettings] = dataclasses.field(default_factory=dict)
@@ -151,8 +153,9 @@ class OriginRules:
 
 
 def nearest(origins: pa.ChunkedArray, rules: OriginRules) -> pa.Table:
-    """The best origin of each list: the site's own storage, else the nearest that does not fail, tape last.
+    """The best origin of each list of `origins`: the site's own storage, else the nearest that does not fail.
 
+    Of equals the first listed; one of unknown distance is farthest, and tape counts if there is nothing else.
     Columns: `origin` (null: none is listed); `why`, in words; `barred`, a code of `Barred`.
     """
     lists = origins.combine_chunks()

@@ -40,6 +40,7 @@ _COPIED = ("item_id", "did", "name", "action", "rank", "size_bytes", "cost_bytes
 
 
 def contents(held: Sequence[Held], dids: pa.Array, *, taken_s: int) -> pa.Table:
+    """The inventory `held`, taken at `taken_s`; `dids`: those of its files."""
     detached = pa.array([file.last_detach_s for file in held], pa.int64())
     columns = {
         "did": dids,
@@ -66,9 +67,10 @@ def items(
     model: ModelVersion | None,
     queued: Queued,
 ) -> pa.Table:
-    """The plan's items; `key`: their partition; `model`: of the predictions; `origins`: per did, for fetches.
+    """The plan's items; `key`: their partition; `model`: the one that made the predictions.
 
-    Nothing is fetched to another file's path. Raises ConfigError if a held file's path is not known.
+    `origins`: `origin` and `why` of each of `dids`, for the items that fetch. Nothing is fetched to a path
+    that another file has. Raises ConfigError if the path of one in the cache is not known.
     """
     did = dids.take(pa.array(plan.item))
     name = paths.of(did)
@@ -154,7 +156,10 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
 def planned_files(
     tables: Tables, cache: str, as_of_s: int, listed: FileFilter, *, but: pa.Array | None = None
 ) -> tuple[PlannedFile, ...]:
-    """The files of a plan in a push's order, without ids `but`. Raises StaleInputError."""
+    """The files of a plan in the order of a push: by action, then by rank. Raises StaleInputError.
+
+    `but`: ids of items to leave out.
+    """
     columns = ["item_id", "action", "rank", "cost_bytes", "size_bytes", "name", "did", "reason"]
     rows = planned(tables, cache, as_of_s, columns)
     if but is not None:
@@ -184,7 +189,10 @@ def totals(files: Sequence[PlannedFile]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedItems:
-    """The items of a plan, made anew from `rows` at every iteration; `basis`: why models' items may act."""
+    """The items of a plan, made from its `rows` at every iteration: all at once would not fit into memory.
+
+    `basis`: why the items that models chose may act (`prefetch.journal.tables`).
+    """
 
     rows: pa.Table
     cache: str

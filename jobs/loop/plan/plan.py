@@ -1,4 +1,7 @@
-"""Step `plan`: plan items from a cache's inventory and the region's predictions; and step `never-cache`."""
+"""Step `plan`: plan items with reasons, from a cache's own inventory and the region's predictions.
+
+And step `never-cache`: the site's rules of files never to cache, for the cache's decision library.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -39,10 +42,12 @@ _HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class PlanSummary:
-    """Summary of a plan: files and bytes, and per list the limit that bound it; `files`: those asked for.
+    """Summary of a plan: files and bytes, and per list the limit that bound it.
 
-    `eviction_age_s`: of a file without a plan; `fitting_cycle_s`: suits this. `queued_*`: files that queued
-    jobs will read, to fetch, unknown, stale, and of queues that are not believed.
+    `eviction_age_s`: how long a file stays there without a plan; `fitting_cycle_s`: the cycle of predictions
+    and plans that suits this. `queued_*`: files that queued jobs will read, those of them to fetch, inputs
+    that the files table lacks, stale ones, whose queue was not read again, and those of queues that are not
+    believed. `files`: those asked for.
     """
 
     cache: str
@@ -127,7 +132,11 @@ def _no_predictions(tables: Tables, as_of_s: int, region: str) -> StaleInputErro
 
 
 def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
-    """Write a cache's contents and plans. Raises StaleInputError without predictions, LimitError."""
+    """Write the contents and plans of a cache at a decision time.
+
+    Raises StaleInputError if there are no predictions for it, LimitError if the cache lost, or the plan
+    evicts, more than settings allow without `force`.
+    """
     tables, region = moment.tables, moment.settings.region.name
     judged = judge(moment)
     if not force:

@@ -42,10 +42,12 @@ def planner(
     work_at: Callable[[int], KnownWork] | None = None,
     version: str,
 ) -> ValuePlanner:
-    """A planner over `dids` (a file's dense id is its index there), by predictions at each boundary.
+    """A planner over the files `dids` (a file's dense id is its index there).
 
-    `predicted_every_s`: None: as the boundaries; `files`: facts, by default of the files table; `version`: of
-    the models. Raises StaleInputError at a boundary without predictions.
+    At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
+    files that are not among `dids` are left out. `files`: other facts about them, by default those of
+    the files table. `version`: of the models that made the predictions. Raises StaleInputError at a boundary
+    without predictions.
     """
     every_s = predicted_every_s or cycle_s
 

@@ -103,7 +103,12 @@ def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:
 
 
 def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s: float) -> int:
-    """Delete a cache's plans settled `keep_s` ago, after their receipts; the number of items deleted."""
+    """Delete a cache's plans that were settled `keep_s` ago; return the number of items deleted.
+
+    The receipts of a plan are written first: if the table is unavailable, nothing is deleted. Ages are
+    counted from the newest plan at the latest, so that a clock that is a year ahead does not delete the
+    current pins.
+    """
     n_items = 0
     newest_s = journal.reports.newest_s(cache, now_s=now_s)
     if newest_s is None:
@@ -119,7 +124,10 @@ def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s:
 
 
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
-    """Replace a plan's receipts by the journal's, if it is not pruned. Raises ConflictError."""
+    """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
+
+    Raises ConflictError if other pushers of the plan commit first, time after time.
+    """
     key = MomentKey.at(as_of_s, cache)
     for attempt in range(1, _WRITE_ATTEMPTS + 1):
         rows = _in_journal(journal, cache, as_of_s)

@@ -51,9 +51,11 @@ class PrefillRequest:
 
 @dataclasses.dataclass(frozen=True)
 class PrefillSummary:
-    """Summary of a prefill; `pushed`: of its push, None for a dry run; `bound_by`: the limit of its fetches.
+    """Summary of a prefill; `pushed`: that of its push, None for a dry run.
 
-    `files`, `bytes`: requested; `on_disk`: held, pinned now; `unknown`: names; `left_out`: files by reason.
+    `files`, `bytes`: of the request, by the files table; `on_disk`: files in the cache, pinned from now on;
+    `unknown`: requested names that the files table lacks; `left_out`: files by reason; `bound_by`: the limit
+    that kept more from being fetched.
     """
 
     cache: str
@@ -129,7 +131,11 @@ def run(
     dry_run: bool,
     on_progress: Advance,
 ) -> PrefillSummary:
-    """Fetch a request's files within a cache's limits; later plans keep them. Raises InputError."""
+    """Fetch the files of `request` into a cache within its limits; later plans keep them.
+
+    A dry run writes nothing. Raises InputError if the request names nothing usable, or if the cache has a
+    plan of the same time.
+    """
     check_state(settings)
     moment = CacheAtMoment.asked(settings, cache, as_of_s)
     tables = moment.tables

@@ -42,7 +42,10 @@ from prefetch.target import CacheTarget
 
 @dataclasses.dataclass(frozen=True)
 class Cancelled:
-    """Items cancelled, items under way (they end, and are not tried again), and pins given up."""
+    """Numbers of items cancelled, of items under way, and of pins given up.
+
+    An item under way ends by itself, and is not tried again if it fails.
+    """
 
     cache: str
     as_of: str | None
@@ -91,7 +94,8 @@ def run(
 ) -> PushSummary:
     """Carry out one cache's plan; `force`: however much it evicts; the others: see `push_plan`.
 
-    A steward evicts itself, unless `evict_now`. Raises StaleInputError, LimitError, NotDueError.
+    Evictions are left to the cache's steward, if it has one, unless `evict_now`. Raises StaleInputError if
+    there is no plan, LimitError, and NotDueError.
     """
     tables, name = Tables.of(settings), settings.cache(cache).name
     plan = planned_items(tables, name, as_of_s, UNPROVEN)
@@ -111,7 +115,10 @@ def resume(
     evict_now: bool = False,
     failed: bool = False,
 ) -> PushSummary:
-    """Continue every plan that the journal has; `failed`: what failed, too. Raises LimitError."""
+    """Continue every plan that the journal has for a cache; `evict_now`: see `run`; `failed`: try that again.
+
+    Raises LimitError if that evicts more than its share of the cache at once, unless `force`.
+    """
     with _work(settings, cache, evict_now=evict_now, force=force) as work:
         if failed:
             work.journal.plans.retry(work.cache, now_s=work.now_s())
@@ -277,9 +284,11 @@ def push_rest(
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a push would do, and `files` asked for; `already_done`: by earlier pushes, not among them.
+    """What a push would do: items per action, the bytes it would fetch, and the files that were asked for.
 
-    `unproven`: why it leaves out what models chose; `evicted_by`: the cache's steward, else None.
+    `already_done`: items of the plan that earlier pushes carried out, which are not among them.
+    `unproven`: why it would leave out what the models chose (it needs --unproven); None: it would not.
+    `evicted_by`: the cache's steward, which evicts what is listed when it needs the room; None: the push.
     """
 
     cache: str
@@ -294,9 +303,11 @@ class DryRun:
 
 @dataclasses.dataclass(frozen=True)
 class PushStatus:
-    """The progress of a cache's pushes; `as_of` None: of every plan in the journal; `items`: per state.
+    """The progress of a cache's pushes; `as_of` None: of every plan in the journal.
 
-    `oldest`: not pruned; `faults`: by whose fault; `pusher`: with its lease; `sources`: attempts per origin.
+    `items`: per state; `oldest`: the oldest plan that is not pruned; `faults`: items whose last attempt
+    failed, by whose fault it was; `pusher`: the process that pushes now, and until when its lease lasts;
+    `sources`: recent attempts per origin.
     """
 
     cache: str

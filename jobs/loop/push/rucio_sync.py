@@ -74,7 +74,10 @@ def sync(
 
 
 def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> dict[str, object]:
-    """Make the RSE of `cache` (paths: `prefix`, `algorithm`), or make it safe again; `done`: what changed."""
+    """Make the RSE of `cache`, or make it safe again; `prefix`, `algorithm`: of its files' paths.
+
+    `done`: the changes that made it safe; none if it was.
+    """
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":

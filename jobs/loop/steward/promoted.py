@@ -1,4 +1,8 @@
-"""The order of eviction that a steward may follow: the promoted one, not too old, at first a kept copy."""
+"""The order of eviction that a cache's steward may follow: the one promoted, unless it is too old.
+
+A steward keeps a copy of the order that it follows. It begins by the table promotions and that copy, while
+MLflow is asked only afterwards.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,8 @@ _log = logging.getLogger(__name__)
 class Promoted:
     """The region's promoted order for `cache`, looked up now and then by a process that nobody waits for.
 
-    `serves`: may evict now; `since_s`: s since 1970; `fault`: why it is not the promoted one.
+    `serves`: the order that may evict now, one object as long as it serves; `since_s`: s since 1970;
+    `fault`: why it is not the promoted one. What cannot be read leaves the order before in place.
     """
 
     def __init__(
@@ -63,7 +68,10 @@ class Promoted:
             self._look_up = self._begin(is_first=True)
 
     def first(self) -> ServedOrder | None:
-        """The order to begin with. Raises CachecastError for `learned` if none serves, or is late."""
+        """The order to begin with, once the first look-up has ended or is late.
+
+        With the policy `learned`, raises CachecastError if none serves because that has failed or is late.
+        """
         is_learned = self._settings.steward.policy == "learned"
         if self._look_up is not None:
             self._look_up.wait(LEARNED_WITHIN_S if is_learned else BEGINS_WITHIN_S)
@@ -144,9 +152,10 @@ class Question(NamedTuple):
 
 
 class LookUp:
-    """Loads the promoted order in a process (MLflow takes 200 MB); the first compiles the steward's kernels.
+    """Loads the promoted order, in a process of its own: MLflow and scikit-learn take 200 MB.
 
-    `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
+    The first one also compiles the kernels of the steward. A server that never ends its answer holds up
+    nothing. `order`: by the disk until MLflow has answered; `has_asked`: not by a copy alone.
     """
 
     def __init__(self, question: Question) -> None:

@@ -126,7 +126,10 @@ def _distance_s(wait_s: float, certainty: float) -> float:
 
 
 class Catalogue:
-    """The datasets of the catalogue in `tables`, without which a steward starts; `fault`: why they age."""
+    """The datasets of the catalogue in `tables`; `fault`: why they are not those of now, None: they are.
+
+    A steward begins and works without tables, if they are unavailable or hang, and takes the catalogue later.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self.fault: str | None = None
@@ -168,7 +171,10 @@ class Catalogue:
 
 
 class KeptPins:
-    """Pins that the journal gave last, in `file`; after a start those of the last `PINS_STAND_S` count."""
+    """The pins of a cache that the journal gave last, in `file`, for times at which it does not answer.
+
+    After a start those of the last `PINS_STAND_S` count: later ones may be missing among older ones.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -193,6 +199,7 @@ class KeptPins:
                 _log.warning("the pins are not kept for a start without the journal: %s", error)
 
     def standing(self, now_s: float) -> list[str] | None:
+        """The names of those that stand at `now_s`; None: no pins were kept."""
         if self._pins is None:
             try:
                 if abs(now_s - self._file.lstat().st_mtime) > PINS_STAND_S:
@@ -220,7 +227,11 @@ def running_steward(
     now_s: Callable[[], float] = time.time,
     paced: Callable[[EvictionOrder], EvictionOrder] = lambda order: order,
 ) -> Iterator[tuple[Keeper, Book]]:
-    """The steward of `cache`, with what it holds, given or looked up; `paced`: gives an order a clock."""
+    """The steward of `cache`, which knows what the cache holds, and the names of its files.
+
+    `listing`: what it held just now, `datasets`: those of the catalogue; None: that is looked up. `paced`:
+    gives the order that is followed a clock of its own.
+    """
     low, high = cache.watermarks
     cache_target, push, root = steward_target(cache), settings.push, cache_root(cache)
     if listing is None:

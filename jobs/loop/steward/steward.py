@@ -46,9 +46,10 @@ def run(
 ) -> StewardFigures | None:
     """Be the steward of `cache` until SIGTERM or SIGINT; its last figures, None if it had not begun yet.
 
-    `log` gets lines at start, end, each minute and alarm, `figures` the same times. `force`: evict whatever
-    is too much at the start. Raises ConflictError if there is one; ConfigError, InputError, ServiceError,
-    PushError.
+    `log` gets a line at the start, at the end and every minute, and one for each alarm; `figures` the same
+    times. `force`: evict what is above the high watermark at the start, however much that is. When another
+    order is promoted, or its clock is set right, it begins anew. Raises ConflictError if the cache has a
+    steward already, and ConfigError, InputError, ServiceError or PushError if it cannot begin.
     """
     configured = settings.cache(cache)
     if not configured.steward:
@@ -205,7 +206,10 @@ class _Day:
 
 
 class Days:
-    """Sums of one run for the tables, each hour and at ends; `model_version`: of the learned order."""
+    """Sums up the figures of one run, for the tables each hour and at the end of a day and a run.
+
+    `model_version`: of the learned order, None without one.
+    """
 
     def __init__(self, waiting: WaitingDays, began: StewardFigures, model_version: str | None) -> None:
         self.waiting, self._began, self._last = waiting, began, began

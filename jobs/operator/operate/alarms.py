@@ -43,6 +43,7 @@ class Alarm:
 
     @property
     def severity(self) -> str:
+        """`critical` or `warning`."""
         return "critical" if self.name in CRITICAL else "warning"
 
     @property
@@ -66,12 +67,14 @@ def filled(remedy: str, about: str, as_of: str = "TIME") -> str:
 
 @dataclasses.dataclass(frozen=True)
 class CacheStatus:
-    """One cache, by its last inventory, plan and push; unknown values are None.
+    """One cache, by its last inventory, plan and push.
 
-    `inventory_at`: the time of what it held; `fill_share`, `watermarks`: of the capacity; `push`: items by
-    state; `plan_ends`, `push_ends`: of their items; `predictions_at`: the newest usable; `unproven`: items
-    pushed without a promotion that still matter; `withheld`: why the plan may not act; `steward`: its last
-    report.
+    `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
+    of the current pins; `push`: items of the last push by state; `plan_ends`, `push_ends`: when the time of
+    their items is over; `predictions_at`: the newest that a plan may use; `unproven`: items pushed although
+    no promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which
+    was not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
+    values are None.
     """
 
     cache: str
@@ -98,7 +101,11 @@ class CacheStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """The region at `at`; `drifted`: columns, worst first; `candidate_serves`: for lack of a champion."""
+    """The region at `at`; `champion`: None if none was promoted.
+
+    `candidate_serves`: there is no champion, and a candidate made the newest predictions, which `[mlflow]
+    serve` allows; `drifted`: columns of the newest predictions, the worst first.
+    """
 
     at: str
     region: str
@@ -312,6 +319,7 @@ class _Due(NamedTuple):
     by: str
 
     def late(self, subject: str, newest: str | None) -> str:
+        """That the newest `subject` is older, in words."""
         state = f"the newest {subject} is of {newest}" if newest else f"there is no {subject} yet"
         return f"{state}; that of {self.as_of} was due by {self.by}"
 

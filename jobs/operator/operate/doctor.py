@@ -58,6 +58,8 @@ _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 @dataclasses.dataclass(frozen=True)
 class Check:
+    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
+
     part: str
     configured: str
     state: str
@@ -184,6 +186,7 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
 
 
 def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
+    """Whether the host and port of `url` accept a connection."""
     try:
         host, port = url.hostname or "localhost", url.port or default_port
     except ValueError:
@@ -196,6 +199,7 @@ def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_p
 
 
 def answers(part: str, configured: str, url: str) -> Check:
+    """Whether `url` answers with success."""
     reply = fetched(url)
     if isinstance(reply, str):
         return Check(part, configured, "bad", reply)
@@ -203,6 +207,7 @@ def answers(part: str, configured: str, url: str) -> Check:
 
 
 def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
+    """The JSON object at `url`, or why there is none."""
     reply = fetched(url, tls=tls)
     if isinstance(reply, str):
         return reply
@@ -214,6 +219,7 @@ def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | s
 
 
 def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
+    """What `url` answers, or why it does not."""
     if not url.startswith(("http://", "https://")):
         return "not an http(s) URL"
     try:

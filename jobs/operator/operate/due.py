@@ -15,7 +15,11 @@ from models.serving.versions import CANDIDATE, CHAMPION
 
 
 def check_current(settings: Settings, *, as_of_s: int, now_s: int) -> None:
-    """Raise NotDueError if features of a later time have come by `now_s`, or it is over a cycle ahead."""
+    """Raise NotDueError if the region has features of a later decision time that has come by `now_s`.
+
+    Plans of a time that was overtaken are obsolete: after an outage only the newest is carried out. A time
+    that is more than a cycle ahead does not act either: it is a mistake, or the clock is wrong.
+    """
     if as_of_s > now_s + settings.features.cycle:
         at, now = as_of_label(as_of_s), as_of_label(now_s)
         raise NotDueError(f"{at} has not come: this machine's clock says {now}")
@@ -33,7 +37,11 @@ def overtaken_by(settings: Settings, *, as_of_s: int, now_s: int) -> str | None:
 
 
 def check_served(settings: Settings, *, as_of_s: int) -> None:
-    """Raise NotDueError unless a champion, or by `[mlflow] serve` a training, serves, of earlier data."""
+    """Raise NotDueError unless a model may serve the region at `as_of_s`, by the site's own tables.
+
+    Without a champion, `[mlflow] serve` may let the newest training serve. A model that has learned from what
+    came later than `as_of_s` does not.
+    """
     tables, region, aliases = Tables.of(settings), settings.region.name, settings.mlflow.serve
     champion = promoted_models(tables, region=region).get(CHAMPION)
     known = trained_versions(tables, region=region)
@@ -58,7 +66,10 @@ def check_complete(settings: Settings, *, as_of_s: int) -> None:
 
 
 def run(settings: Settings, *, as_of_s: int, now_s: int | None) -> None:
-    """Raise NotDueError unless a decision time is to be predicted (`now_s` None), and planned and pushed."""
+    """Raise NotDueError with the reason unless the decision time is to be predicted, planned and pushed.
+
+    `now_s`: None if it is to be predicted only, which later decision times do not change.
+    """
     check_complete(settings, as_of_s=as_of_s)
     check_served(settings, as_of_s=as_of_s)
     if now_s is not None:
@@ -78,8 +89,9 @@ class CacheLine:
 class CacheFilter:
     """The conditions that listed caches meet.
 
-    `pushed_at_s`: a plan of that time was pushed; `unjudged_s` (to `unjudged_to_s`): plans of that day were,
-    which has no verdict yet though the cache's records are pulled; `with_rse`: in Rucio.
+    `pushed_at_s`: a plan of that decision time was pushed to the cache. `unjudged_s`: plans of the day that
+    starts then were pushed, `[airflow] pull` names a source of caches' own records, and the day has no
+    verdict yet; and of the days until `unjudged_to_s`, if given. `with_rse`: the cache has an RSE in Rucio.
     """
 
     pushed_at_s: int | None = None

@@ -29,9 +29,11 @@ _HEAD = """\
 class NewSite:
     """What is known of a new site; an empty text means that it has none.
 
-    `cache`: root://host:port, or a folder with its `origin`; `namespace`, `gstream`: folders of an XCache;
-    `watermarks`: low, high (None: default); `steward`: runs beside it; `records`: path or glob of `source`;
-    `tables`: root, by default beside the settings.
+    `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
+    folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
+    `cachecast collect` keeps; `watermarks`: its low and high one, None: the default; `steward`: one runs
+    beside it. `records`: path or glob of access records of the kind `source`. `tables`: root
+    of the tables; by default a folder beside the settings.
     """
 
     cache: str = ""
@@ -82,7 +84,11 @@ def _is_server(cache: str) -> bool:
 
 
 def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
-    """Write the settings to `out`, and a cache's folder; `force`: replace. Raises InputError, ConfigError."""
+    """Write the settings to file `out`; without `force` it must not exist.
+
+    The folder of a directory-backed cache is made if it is not there. Raises InputError, and ConfigError if
+    they are no valid settings.
+    """
     out = Path(_absolute(str(out)))
     if out.exists() and not force:
         raise InputError(f"{out} exists already; give --force to replace it, or another --out")
@@ -143,7 +149,10 @@ def _complete(site: NewSite) -> NewSite:
 
 
 def _absolute(path: str) -> str:
-    """An absolute local path without `..`, links kept; a URL or an empty text is returned unchanged."""
+    """An absolute local path without `..`; a URL or an empty text is returned unchanged.
+
+    Links stay as they are, but for those that a `..` follows.
+    """
     if not path or "://" in path:
         return path
     parts = Path(path).absolute().parts

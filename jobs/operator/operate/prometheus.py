@@ -1,4 +1,8 @@
-"""Metrics for node_exporter's textfile collector in `[metrics] folder`; a failure to write is a warning."""
+"""Metrics for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
+
+A file per command and cache has the time, duration and success of the last run; `status` and `collect` write
+their own metrics beside it. If a metric cannot be written, that is a warning and no job fails.
+"""
 
 from __future__ import annotations
 

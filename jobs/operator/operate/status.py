@@ -28,6 +28,7 @@ from prefetch.steward.figures import read
 
 
 def run(settings: Settings, *, now_s: int) -> Status:
+    """The status at `now_s`, from the tables and the journal."""
     tables = Tables.of(settings)
     region = of_region(tables, settings, now_s=now_s)
     with contextlib.closing(Journal(settings.push.journal)) as journal:

@@ -39,7 +39,10 @@ _STEPS, _HIGH = 240, 40  # sizes of drawings, in units of their own
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """The items of a plan by action: `sums` of files and bytes, `rows` shown; `n_items`: asked for."""
+    """The items of a plan. `sums`: files and bytes by action; `rows`: those that are shown, by action.
+
+    `n_items`: of the action that was asked for, or of all.
+    """
 
     sums: Sequence[Row]
     rows: Mapping[Action, Sequence[Row]]
@@ -61,6 +64,8 @@ class Why:
 
 @dataclasses.dataclass(frozen=True)
 class PlanState:
+    """The page of one cache; `why` None: no file was asked for."""
+
     settings: CacheSettings
     asked: PageRequest
     listed: Listed | Unknown
@@ -113,7 +118,10 @@ class Plans:
 
 
 class Renderer:
-    """The pages about the caches and models of `settings`; `began_s`: of sources that never answered."""
+    """The pages about the caches and models of `settings`, for a browser or as a file.
+
+    `began_s`: since when a source that never answered is unknown, s since 1970.
+    """
 
     def __init__(self, settings: Settings, *, began_s: float) -> None:
         self._settings, self._sources = settings, Sources(began_s)

@@ -1,4 +1,8 @@
-"""The operator's pages for the placement service, by a process that may hang on tables alone."""
+"""The operator's pages for the placement service, rendered in a process of their own.
+
+The service that Rucio asks imports no reader of tables, and waits for none: a file system that hangs holds up
+the process here, which is ended and started anew.
+"""
 
 import contextlib
 import importlib
@@ -73,6 +77,7 @@ class PageWorker:
 
 def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> None:
     # Ctrl-C in a terminal is for the service, which ends this process.
+    """Answer the `questions` of a service until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The processor is the service's; when memory is short, Linux ends this process and not that one.
     os.nice(10)

@@ -39,7 +39,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """An hour or a day from `from_s` on: bytes read, from disk, and fetched; reads of unknown bytes apart."""
+    """An hour or a day from `from_s` on: bytes that jobs read, those of them from disk, and those fetched.
+
+    `wan_bytes` were fetched, read or not; `unknown_reads` are in no sum.
+    """
 
     from_s: int
     read_bytes: int
@@ -255,7 +258,11 @@ class Sources:
         self._logged: dict[str, str] = {}
 
     def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
-        """The result of `read`, or Unknown with the reason; an unexpected error is logged once."""
+        """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
+
+        An unexpected error is logged with its traceback, once until the source answers again or fails
+        differently: the page names only its type.
+        """
         try:
             result = read()
         except CachecastError as error:

@@ -17,7 +17,11 @@ _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLIN
 
 
 def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """A cache's newest plan of the last day and prefills since: per file the latest item, if it counts."""
+    """The items of a cache's newest plan of the last day and of the prefills since; one row per file.
+
+    Of a file in several of them, the latest item counts. Expired items are left out, and so are items that
+    failed or were cancelled.
+    """
     plans = tables.head(PLANS)
     keys = partitions_of_last_day(plans, cache, as_of_s)
     inventories = tables.head(CONTENTS).partitions

@@ -45,7 +45,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class PlacementSummary:
-    """Counts of a refresh; `no_inventory`: caches without one for a day; `misplaced`: items of others."""
+    """Counts of a refresh.
+
+    `no_inventory`: caches without an inventory in the last day; `misplaced`: pins and prefetches of files
+    that another cache owns, because their plans were made with other caches or capacities configured.
+    """
 
     as_of: str
     refresh: int
@@ -146,6 +150,7 @@ def _files(tables: Tables, predictions: pa.Table, others: Sequence[pa.Table]) ->
 def _holdings(
     dids: pa.ChunkedArray, inventories: Sequence[pa.Table], plans: Sequence[pa.Table]
 ) -> list[CacheHolding]:
+    """The files held by each cache, by their index in `dids`."""
     parts = [part["did"] for pair in zip(inventories, plans, strict=True) for part in pair]
     # One look-up for all caches, because its hash table is as large as `dids`.
     all_dids = pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
@@ -221,7 +226,10 @@ def _snapshot(
 def _with_datasets(
     holding: CacheHolding, dataset_of_file: IntArray, n_files: int, n_datasets: int
 ) -> CacheHolding:
-    """A cache's holdings by file, then by dataset; `dataset_of_file`: `n_datasets` for files without one."""
+    """The holdings of a cache by file, followed by those by dataset.
+
+    `dataset_of_file`: index of each file's dataset; `n_datasets` for files without one.
+    """
     now, soon = (
         np.bincount(dataset_of_file[holding.item], n_bytes, n_datasets + 1)[:n_datasets]
         for n_bytes in (holding.cached_bytes, holding.predicted_bytes)

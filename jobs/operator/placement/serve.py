@@ -73,7 +73,10 @@ def server(
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The service's HTTP server with its limits; `operator`: gives its pages, if any. Raises ConfigError."""
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
+
+    `operator`: where the operator's pages come from; None: there are none.
+    """
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
     options = Options(
@@ -196,17 +199,20 @@ def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
 
 
 def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
+    """The token of each site's nodes that are not configured. Raises ConfigError."""
     sites = {cache.at_site for cache in caches}
     return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
 
 
 def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
+    """The sites that nodes may join without being configured. Raises ConfigError."""
     signed = [owner for issuer in issuers(serve, caches) for owner in issuer.owners.values()]
     owners = [*signed, *certificates(serve, caches).values()]
     return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
 
 
 def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
+    """The issuers of signed tokens. Raises ConfigError."""
     return [
         Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
         for url, of in serve.issuers.items()

@@ -45,7 +45,10 @@ def run(
     first: Sequence[Section] = (),
     note: str = "",
 ) -> dict[str, object]:
-    """Write the site's report; its path as `report`, its length as `page_bytes`. Raises as `build`."""
+    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`.
+
+    Returns its path as `report`, and its length as `page_bytes`.
+    """
     tables = Tables.of(settings)
     days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
     warning = generated.warning(tables)

@@ -1,4 +1,7 @@
-"""Hits and misses as caches recorded them, in reads and bytes, per hour and day, by cache and origin."""
+"""Hits and misses as caches recorded them: counted by hour and cache, and by origin, which no hit names.
+
+What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin.
+"""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
@@ -48,7 +51,11 @@ _OF_PLOTS = " Steps are days or hours (UTC), lines the mean of each day and the 
 
 
 def counts_of_day(tables: Tables, day: str) -> pa.Table:
-    """Reads and bytes of one day by hour (since 1970) and cache; `unknown_reads` are in no other."""
+    """Reads and bytes of one day by hour (since 1970) and cache.
+
+    `unknown_reads`: of which the cache does not say what it fetched; they are in none of the others.
+    `missed_bytes` were fetched, read or not.
+    """
     return sums_by(recorded_reads(tables, day), "hour", "cache")
 
 
@@ -129,7 +136,10 @@ def _catalogued(tables: Tables, dids: pa.ChunkedArray, regions: Sequence[Region]
 def counts_by_place(
     tables: Tables, days: Sequence[str], regions: Sequence[Region], *, before: Sequence[str]
 ) -> list[Row]:
-    """The counts of `days` by cache, then region of origin, with `files`; `before`: see `give_origins`."""
+    """The counts of `days` by cache, then by the region of the origin, with the number of `files`.
+
+    `of`: `cache xc` or `origin near`; for origins see `give_origins`, which looks at the days `before`, too.
+    """
     with workspace.opened(ACCESSES) as space:
         database = space.database
         for number, day in enumerate([*before, *days]):
@@ -155,6 +165,7 @@ def counts_by_place(
 
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
+    """The section about the caches' records; None if there are none."""
     days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]

@@ -1,4 +1,8 @@
-"""Two caches of a federation, alike by hash: what a steward at one saves, less their difference before it."""
+"""Two caches of a federation by their own records: what a steward at one of them saves against the other.
+
+A federation's files are spread by hash, so both caches are asked for alike. Their byte hit ratios differ also
+without a steward: the difference of the days before it began is taken off.
+"""
 
 import dataclasses
 import math
@@ -44,7 +48,11 @@ class Pair:
 def run(
     settings: Settings, *, steward: str, other: str, since_s: int, until_s: int, began_s: int, settled_s: int
 ) -> Pair:
-    """Compare caches on days `since_s` … `until_s`, but `settled_s` after `began_s`. Raises InputError."""
+    """Compare two caches on the days `since_s` … `until_s`.
+
+    `began_s`: when the steward began; `settled_s`: for how long after it days do not count yet. Raises
+    InputError.
+    """
     tables, ratios = Tables.of(settings), dict[int, tuple[float | None, float | None]]()
     if steward == other:
         raise InputError(f"{steward} cannot be compared with itself; name another cache")

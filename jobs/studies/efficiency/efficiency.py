@@ -65,8 +65,10 @@ class Group:
 class EfficiencyAnswer:
     """The groups by place alone, by place and kind of work, and by place and region of the origin.
 
-    `sources`: jobs by reader; `found_share`: with reads; `untimed_jobs`: in no sum of what they lack;
-    `shared_reads`: among jobs that they fit; `crowded_hours`: with too many to share.
+    `sources`: the number of jobs by reader; a job that two of them report counts twice. `found_share`: of
+    the jobs, those whose reads were found. `untimed_jobs`: those without CPU time, wall time or cores; they
+    count as jobs and failures, and in no sum of what they lack. `shared_reads`: reads that fit several jobs,
+    and are shared among them. `crowded_hours`: hours of a file in which they are too many to be shared.
     """
 
     jobs: int
@@ -253,6 +255,7 @@ def interval_of(group: Group) -> str:
 
 
 def efficiency_plot(groups: Sequence[Group]) -> Plot:
+    """CPU efficiency of each group, with its interval; each of `groups` has an efficiency."""
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         names = [

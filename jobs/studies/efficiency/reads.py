@@ -106,7 +106,10 @@ _STEPS = (
 
 @dataclasses.dataclass(frozen=True)
 class JobSelection:
-    """Jobs that started, or were reported without a start, `since` … `until`; of site, activity, source."""
+    """Jobs that started on the days `since` … `until` (`2026-03-01`), or were reported then without a start.
+
+    `site`, `activity`, `source`: only those of this site, activity, or reader; None: all.
+    """
 
     since: str
     until: str

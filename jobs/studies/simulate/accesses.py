@@ -14,7 +14,10 @@ from replay.read.assemble import EVERYTHING
 
 @dataclasses.dataclass(frozen=True)
 class Accesses:
-    """The accesses of `trace` (before `first_day_s` they warm caches), or of both days in the tables."""
+    """The accesses of `trace`; None: those of both days and all between in the tables.
+
+    With a trace, what lies before `first_day_s` warms the caches. `only`: values by the role of their column.
+    """
 
     trace: TraceFile | None
     first_day_s: int | None
@@ -22,7 +25,10 @@ class Accesses:
     only: Mapping[str, str] = EVERYTHING
 
     def load(self, settings: Settings, *, keep: Sequence[str] = ()) -> LoadedTrace:
-        """The accesses, with columns `keep`, and warming ones. Raises InputError, StaleInputError."""
+        """The accesses, with those before that warm the caches. Raises InputError, StaleInputError.
+
+        `keep`: columns to keep beside the accesses.
+        """
         if self.trace is not None:
             return self.trace.load(keep=keep)
         first_s, last_s = self.days
@@ -51,7 +57,11 @@ class Accesses:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayAnswer:
-    """A row per capacity (asked for as column `capacity`) and policy; `verdict`: of several caches."""
+    """A row per capacity and policy, and notes on rows of the trace that were changed or dropped.
+
+    `verdict`: what rows of several caches show, in sentences; `capacity`: the column of the capacities as
+    they were asked for.
+    """
 
     rows: list[dict[str, object]]
     notes: tuple[str, ...]

@@ -30,7 +30,11 @@ _IDEAL = ("clairvoyant", BOUND)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """LRU at one capacity; `doubling_adds_…`: at few points; `replayed`: smaller than the largest file."""
+    """LRU at one capacity.
+
+    `doubling_adds_…`: what twice the capacity adds. `replayed`: the capacity is below the largest file's
+    size, so that LRU itself was replayed. The last two fields are given at a few points only.
+    """
 
     capacity_bytes: int
     capacity_fraction: float
@@ -47,7 +51,10 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The smallest capacity with a `ratio` of the `kind`; None: no one, `reachable` is that of all."""
+    """The smallest capacity at which LRU has a `ratio` of the `kind` hit or byte hit; None: no capacity.
+
+    `reachable`: the ratio of a cache that holds everything.
+    """
 
     kind: str
     ratio: float
@@ -80,7 +87,12 @@ def run(
     fractions: Sequence[float],
     on_progress: Advance,
 ) -> CurveAnswer:
-    """LRU's curve at given, configured and spaced capacities, and ratios. Raises as `Accesses.load`."""
+    """LRU's curve of `accesses`.
+
+    It has about twenty capacities and the given ones; then the capacities that the given ratios need. For the
+    tables, the effect of doubling is shown for the configured caches, unless capacities are given. Raises
+    InputError, StaleInputError.
+    """
     on_progress(0, 1, "reading")
     if accesses.trace is None and not (capacities or fractions):
         site = accesses.only.get("site")
@@ -208,6 +220,7 @@ def _doubling(points: Sequence[Point]) -> list[str]:
 
 
 def export_curve(answer: CurveAnswer, out: Path | None, *, title: str) -> None:
+    """Write an LRU curve to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     rows = [select(row, (*CURVE_COLUMNS, "capacity_fraction", "doubling_saves_bytes")) for row in points]
     page = Page(title, answer.notes, rows, answer.answers, note=BOUND_NOTE)

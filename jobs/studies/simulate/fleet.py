@@ -1,4 +1,7 @@
-"""Replay of several caches from a TOML file (docs/xcache-mode.md): side by side, or in levels."""
+"""Replay of several caches from a TOML file: side by side, each plain LRU by its own rules, or in levels.
+
+docs/xcache-mode.md explains the keys of the file.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -118,7 +121,10 @@ def replay_fleet(
     count_from_s: int | None,
     read_rates: Mapping[str, int],
 ) -> ReplayAnswer:
-    """A row for all caches, then one per cache with accesses; `read_rates`: bytes/s of hits, SSD and HDD."""
+    """A row for all caches together, then one for each cache that had an access.
+
+    `read_rates`: bytes per second at which one job reads hits from `SSD` and from `HDD`.
+    """
     shares = simulate_federation(loaded.trace, caches, count_from_s=count_from_s)
     results = {TOTAL: shares.total} | shares.caches
     return ReplayAnswer([_row(name, result, read_rates) for name, result in results.items()], loaded.notes)
@@ -248,6 +254,7 @@ def _verdict(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def export_fleet(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
+    """Write the replay of several caches to `out`, if given, in the format of its suffix."""
     rows = [select(row, fleet_columns(answer.rows)) for row in answer.rows]
     answers, note = ([answer.verdict], _LEVELS_NOTE) if answer.verdict else ([], _FLEET_NOTE)
     page = Page(title, answer.notes, rows, answers, heading="By cache", note=note, capacity="")

@@ -42,8 +42,10 @@ _OF_POLICIES = (
 class Caches:
     """What to replay: policies at `capacities` (bytes) and `fractions` of the bytes of all files read.
 
-    `watermarks`: LRU is an XCache, checked every `purge_interval_s`; None: decides at each access.
-    `block_bytes`: files come in parts, by stewards and XCaches; None: whole. `own`: not our policies.
+    `watermarks`: LRU is an XCache with these, checked every `purge_interval_s`; None: every policy decides at
+    each access.
+    `block_bytes`: files are fetched by blocks of this size as far as they are read, None: whole. Only
+    stewards and XCaches do so. `own`: those of `policies` that are not ours (`replay.policies.own`).
     """
 
     policies: Sequence[str]
@@ -93,7 +95,10 @@ def replay_loaded(
 def record_run(
     mlflow: MlflowSettings, answer: ReplayAnswer, *, what: str, params: Mapping[str, object]
 ) -> str:
-    """Write a replay of `what` as a run of MLflow, with page and table; its id. Raises ServiceError."""
+    """Write a replay as a run of MLflow with its page and table; return its id. Raises ServiceError.
+
+    `what`: was replayed, for example `trace.parquet`: the run's name, which MLflow shows 17 letters of.
+    """
     from jobs.pages import runs  # it loads MLflow, which few replays need
 
     def files(folder: Path) -> None:
@@ -113,9 +118,10 @@ def candidates_at(
     cycle_s: int = HOUR_S,
     plan_from_s: int | None = None,
 ) -> Candidates:
-    """What is replayed at one capacity: policies, LRU and bounds (none for parts of files).
+    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
 
-    With watermarks LRU, and plans by `planner`, are XCaches; `own`: not built in. Raises ConfigError.
+    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
+    are no bounds. `own`: policies that are not built in. Raises ConfigError.
     """
     xcache = None
     if caches.watermarks is not None:
@@ -203,9 +209,11 @@ def steward_policies(
     block_bytes: int | None = None,
     on_progress: Advance,
 ) -> dict[str, Policy | PartPolicy]:
-    """Those of `names` that drive a steward, learned from accesses before `from_s`, for `capacities`.
+    """Those of `names` that drive a steward.
 
-    `as_xcache`: with its delays; `block_bytes`: of parts. Raises ConfigError, InputError, SchemaError.
+    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
+    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
+    ConfigError, InputError, SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:
@@ -232,6 +240,7 @@ def steward_policies(
 
 
 def export_replay(answer: ReplayAnswer, out: Path | None, *, title: str) -> None:
+    """Write a replay to `out`, if given, in the format of its suffix."""
     ranked = by_merit(answer.rows, "capacity_bytes")
     rows = [select(row, _REPLAY_PAGE_COLUMNS) for row in ranked]
     heading = "Against capacity" if len({row["capacity_bytes"] for row in rows}) > 1 else "Policies"

@@ -51,7 +51,10 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replicas:
-    """A site's replicas, a row per file: `kind` of `Kind`, `dataset` a code; `of_item`: rows of a trace's."""
+    """The replicas of a site, a row per file; `kind`: of `Kind`; `dataset`: code of `datasets`.
+
+    `of_item`: the row of each file of the trace, -1: none. `notes`: what was left out, and why.
+    """
 
     size_bytes: IntArray
     kind: IntArray

@@ -36,9 +36,11 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the tables, and write the results into them.
 
-    Features' history warms the caches, XCaches with the site's watermarks by default; fractions are of all
-    files read in both. lru+plan needs predictions for every cycle. Raises ConfigError, InputError,
-    StaleInputError.
+    The history of features before them warms the caches,
+    which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
+    the history and those days. The policy lru+plan plans as production does, and needs predictions for every
+    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
+    InputError, StaleInputError.
     """
     first_s, last_s = accesses.days
     tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle

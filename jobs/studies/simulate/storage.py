@@ -37,9 +37,11 @@ _STORAGE_NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class StorageRequest:
-    """What is asked: caches of these `capacities`; `keep_ruled`: propose only what no rule keeps.
+    """What is asked: caches of these `capacities`, and what they may take.
 
-    `network_bytes_s`: of the WAN in the busiest hour (None: any); `node_…`: of a cache node.
+    `network_bytes_s`: of the WAN, in the busiest hour; None: any. `node_disk_bytes`, `node_bytes_s`: disk and
+    network of a cache node.
+    `keep_ruled`: propose only replicas that no rule keeps.
     """
 
     capacities: Sequence[int]
@@ -51,10 +53,11 @@ class StorageRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Replaced:
-    """What a cache of one capacity replaces; rates are of the busiest hour.
+    """What a cache of one capacity replaces. Rates are of the busiest hour.
 
-    `dropped_bytes`: of them `rule_bytes` by rules; `saved_bytes`: less the cache's; `wan_bytes_per_day`: on
-    top of today's; `served_bytes_s`: to jobs; `nodes`: by `limit`.
+    `dropped_bytes`: of replicas that go; `rule_bytes`: those of them whose rules must go, or be looked up,
+    first; `saved_bytes`: disk saved, less the cache's own. `wan_bytes_per_day` comes on top of today's.
+    `served_bytes_s`: to jobs; `wan_bytes_s`: fetched. `nodes`: by the `limit` that needs more.
     """
 
     capacity_bytes: int
@@ -82,6 +85,8 @@ class Dropped:
 
 @dataclasses.dataclass(frozen=True)
 class StorageAnswer:
+    """`datasets`: what goes for the first capacity."""
+
     verdict: str
     findings: tuple[str, ...]
     points: tuple[Replaced, ...]
@@ -99,7 +104,10 @@ def run(
     rses: Sequence[str],
     on_progress: Advance,
 ) -> StorageAnswer:
-    """What caches replace at `rses` (default: caches' storage, a trace). Raises as `Accesses.load`."""
+    """What caches replace of the replicas at `rses` (empty: of the storage of the configured caches).
+
+    With a trace and no RSE the trace's files are the storage. Raises InputError, StaleInputError.
+    """
     if not request.capacities or min(*request.capacities, request.node_disk_bytes, request.node_bytes_s) <= 0:
         raise InputError("capacities, and the disk and rate of a node, must be above 0")
     on_progress(0, len(request.capacities) + 1, "reading")
@@ -133,7 +141,10 @@ def run(
 
 
 class _Case:
-    """A site's reads, and datasets, least read first; `read`: per replica on the `n_days` that count."""
+    """The reads of a site's replicas, and its datasets in the order in which they go: least read first.
+
+    `read`: how often each replica was read on the `n_days` that count.
+    """
 
     def __init__(
         self, trace: Trace, replicas: Replicas, request: StorageRequest, count_from_s: int | None
@@ -266,6 +277,7 @@ def _findings(
 
 
 def export_storage(answer: StorageAnswer, out: Path | None, *, title: str) -> None:
+    """Write what caches replace to `out`, if given, in the format of its suffix."""
     points = [as_row(point) for point in answer.points]
     answers = (answer.verdict, *answer.findings)
     largest = sorted(answer.datasets, key=lambda dataset: -dataset.stored_bytes)[:_MOST_DATASETS]

@@ -204,7 +204,10 @@ def traffic_against_disk(points: Sequence[Row]) -> Plot:
 
 
 def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[Row]) -> Plot:
-    """Bytes fetched per day: LRU's `curve` by capacity, and a mark per row of `worth.Option`."""
+    """Bytes fetched per day: LRU's by capacity (a line), and those of each option (a mark).
+
+    `curve`: capacity and bytes per day; `options`: rows of `jobs.studies.simulate.worth.Option`.
+    """
     looks = styles(list(_OPTIONS.values()))
     with mpl.rc_context(STYLE):
         plot = Plot()

@@ -56,7 +56,10 @@ def run(
     pull_too: bool,
     on_progress: Advance,
 ) -> WorkloadSummary:
-    """Generate `scenario`; `conf`: may have its own in `workloads/`; `pull_too`: raw. Raises as `write`."""
+    """Generate the accesses of `scenario`; `conf`: a folder that may have its own scenarios in `workloads/`.
+
+    `pull_too`: write raw files and pull them, as of their first day. Raises as `load` and `write`.
+    """
     own = None if conf is None else conf / "workloads" / f"{scenario}.toml"
     place = str(own) if own is not None and own.is_file() else scenario
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
@@ -76,8 +79,9 @@ def write(
     raw: bool = False,
     on_progress: Advance = unwatched,
 ) -> WorkloadSummary:
-    """Write Parquet files, or JSON lines (`raw`), the same for equal arguments. Raises ConfigError,
-    InputError.
+    """Write `out/accesses.parquet` and `out/files.parquet`; the same arguments give the same files.
+
+    `raw`: write `out/traces/traces.DAY.jsonl` and `out/files.jsonl` instead. Raises ConfigError, InputError.
     """
     on_progress(0, 2, "generating")
     workload = generate(config)

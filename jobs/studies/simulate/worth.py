@@ -55,9 +55,10 @@ class SiteFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What could be done, per counted day; `saved_…` is against LRU at the capacity asked for.
+    """What could be done, per day of the counted days; `saved_…` is against LRU at the capacity asked for.
 
-    `lower`, `upper`: 95 % bounds (None: few days); `core_hours`: less waiting; `money_per_year`: net.
+    `lower` and `upper`: bounds of 95 % each, None for too few days. `core_hours`: that jobs wait less;
+    `money_per_year`: what is saved less what it costs.
     """
 
     option: str
@@ -353,6 +354,7 @@ def _disk(n_bytes: float | None) -> str:
 
 
 def write(answer: Worth, out: Path, *, what: str) -> None:
+    """Write the page of `answer` to `out`; `what`: the reads that it is about."""
     rows = [as_row(option) for option in answer.options]
     known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)

@@ -64,6 +64,7 @@ def latency(trip: RoundTrip) -> Latency:
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:
+    """The rates of `kinds` that were tried, in their order."""
     return [
         _rate(kind, runs) for kind in kinds if (runs := [run for run in measured.runs if run.kind == kind])
     ]
@@ -194,7 +195,10 @@ def toml(
     largest_bytes: int,
     what: str,
 ) -> str:
-    """`[regions]`, `[benefit]`, `[push]` for the site; `largest_bytes`: of pushed files; `what`: comment."""
+    """`[regions]`, `[benefit]` and `[push]` for the site's settings; `origins`: their URLs by place.
+
+    `what`: the measurement, for comments. `largest_bytes`: of the files that pushes fetch.
+    """
     table = RateTable(rows)
     parts = [
         _regions(settings.regions, origins, {trip.place: trip.round_trip_ms for trip in trips}),

@@ -52,7 +52,11 @@ def named(names: Sequence[str]) -> list[str]:
 
 
 def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
-    """Paths of the cache's last accesses, unread longest first, then the files table's. Raises InputError."""
+    """Paths of the accesses recorded of `cache`, those not read for longest first; then of the files table.
+
+    Of the last days with accesses. Files without a known path in it are left out. Raises InputError if there
+    are none.
+    """
     paths = Paths.last(tables, cache, at_s=at_s)
     usable = [name for name in _paths(paths, _accessed(tables, cache.name)) if _is_usable(name)]
     if len(usable) < _MOST_ASKED:
@@ -68,7 +72,10 @@ def recorded(tables: Tables, cache: CacheSettings, *, at_s: int) -> list[str]:
 def choose(
     names: Sequence[str], cache: Server, origins: Sequence[Server], *, n_files: int, all_of: bool
 ) -> FilesToRead:
-    """At most `n_files`, or `all_of` the names, alike at cache and origins, not held. Raises InputError."""
+    """The files to read: at most `n_files`, or `all_of` the names, that the cache can get and does not hold.
+
+    The origins must have them, with the same size. Raises InputError if none is left, and what `ask` raises.
+    """
     try:
         at_cache = _stats(cache, names)
     except TargetUnavailable as error:
@@ -155,7 +162,10 @@ class Fetched:
         self._keeps_open = not target.removes_open_files()
 
     def claim(self, names: Iterable[str]) -> None:
-        """Note that the cache is to be asked for `names`. Raises PushRejected for what it held before."""
+        """Note that the cache is about to be asked for `names`. Raises PushRejected if it holds one of them.
+
+        Files that are noted already are this test's.
+        """
         new = set(names) - self._ours
         if came := self._held(new):
             raise PushRejected(
@@ -164,10 +174,14 @@ class Fetched:
         self._ours |= new
 
     def lost(self, names: Collection[str]) -> list[str]:
+        """Those of `names` of which the cache holds nothing."""
         return sorted(set(names) - self._held(names))
 
     def remove(self, names: Collection[str]) -> list[str]:
-        """Have the cache drop this test's `names`; those that it keeps. Raises TargetUnavailable."""
+        """Have the cache drop those of `names` that are this test's; the names of those that it keeps.
+
+        Raises TargetUnavailable if it does not answer.
+        """
         left, deadline = self._ours & set(names), time.monotonic() + _EVICT_PATIENCE_S
         again_s = 0.0
         while left:
@@ -202,7 +216,10 @@ class Fetched:
             return False  # of what it holds it answers without its origin
 
     def _drop(self, name: str) -> None:
-        """Evict it unless its record shows it open: a server before 5.6 would remove it from under a job."""
+        """Evict it, but not from under a job: a server before 5.6 would remove a file that is open.
+
+        Whether it is, its record says; where this machine sees no record, nothing does.
+        """
         if not self._keeps_open:
             with contextlib.suppress(TargetUnavailable):
                 held = self._target.confirm(name).held

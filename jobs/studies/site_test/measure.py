@@ -52,7 +52,11 @@ class RoundTrip:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One measurement; `seconds`: first request to last answer; `cpu_share`: of wall time; `error`: first."""
+    """One measurement of a kind; `seconds` from the first request to the last answer, without opening files.
+
+    `cpu_share`: CPU time of the reading processes per wall time of theirs. `error`: the first, None: it went
+    well.
+    """
 
     kind: Kind
     number: int

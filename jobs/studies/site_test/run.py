@@ -31,7 +31,11 @@ _CACHE = "the cache"
 
 @dataclasses.dataclass(frozen=True)
 class SiteTest:
-    """What a test found; `settings`: TOML; `failures`: places and why (exit 1); `read_bytes`: per reading."""
+    """What a test of a cache and its origins found.
+
+    `read_bytes`: of the files, per reading of all of them. `failures`: places that failed, and why; the
+    command then ends with 1. `settings`: TOML for the site's file.
+    """
 
     cache: str
     version: str

@@ -1,4 +1,7 @@
-"""What a test measures, in which order, its bytes; and its clients' processes, begun at one moment."""
+"""What a test measures, in which order, and the bytes that it takes.
+
+Processes of clients: started, given the same moment to begin, and ended in any case.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
 
 
 def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
-    """Each kind once per round, to meet changes alike; cold reads before warm, which find what they fetch."""
+    """Each kind once per round, so that what changes meanwhile meets all kinds alike.
+
+    In a round the cold reads come before the warm ones, and the last of them fetches all that those find.
+    """
     cold = _cold(tested)
     warm = [kind for kind in tested if kind.place == WARM]
     direct = [kind for kind in tested if kind.place not in (COLD, WARM)]
@@ -106,7 +112,10 @@ def weight(tested: Sequence[Kind]) -> float:
 
 
 def spans(files: Sequence[tuple[str, int]], total_bytes: int) -> list[Span]:
-    """What is read of `files` (name, size), at most `total_bytes`, shared. Raises InputError."""
+    """What is read of `files` (name, size) so that it is at most `total_bytes`. Raises InputError.
+
+    The files that need less than their part leave it to the others.
+    """
     parts, left = list[Span](), total_bytes
     rising = sorted(files, key=lambda file: file[1])
     for number, (name, size) in enumerate(rising):
@@ -160,7 +169,10 @@ def ask(server: Server, kind: str, *, timeout_s: float, **job: Any) -> dict[str,
 def ask_at_once(
     server: Server, kind: str, jobs: Sequence[Mapping[str, Any]], *, timeout_s: float
 ) -> list[dict[str, Any]]:
-    """The answers of a process per job, begun together, and ended. Raises TargetUnavailable."""
+    """The answers of a process per job, which begin together. Raises TargetUnavailable.
+
+    The processes have ended when this returns or raises.
+    """
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(_process(server.environment)) for _ in jobs]
         for process, job in zip(running, jobs, strict=True):
@@ -203,6 +215,7 @@ def _tell(process: subprocess.Popen[bytes], line: str) -> None:
 
 
 def _line(process: subprocess.Popen[bytes], deadline: float) -> str | None:
+    """The next line that it says until `deadline`; None: it says none."""
     assert process.stdout is not None
     content = b""
     while b"\n" not in content and len(content) < _MOST_BYTES:

@@ -18,7 +18,10 @@ from features.common.errors import ConfigError
 
 
 def store_at(root: str) -> Store:
-    """The store at `root`, a folder, `hdfs://…` or `s3a://…`; no server is asked yet. Raises ConfigError."""
+    """The store whose names are below `root`: a folder, `hdfs://…` or `s3a://…`. No server is contacted yet.
+
+    Raises ConfigError for another scheme, or for a root that names no host.
+    """
     try:
         scheme, _ = (url := urllib.parse.urlsplit(root)).scheme, url.port
     except ValueError as error:
@@ -52,7 +55,10 @@ def _local_path(root: str) -> str:
 
 
 def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
-    """Write `rows` as Parquet, pages with checksums; the hex SHA-256 of the bytes."""
+    """Write `rows` as Parquet to an open file, pages with checksums; returns the hex SHA-256 of the bytes.
+
+    Floats and bytes, which seldom repeat and are not searched for, have no dictionaries and statistics.
+    """
     searched = [
         field.name
         for field in rows.schema
@@ -156,7 +162,10 @@ class Store(Protocol):
         """The footer of a file."""
 
     def write_parquet(self, name: str, rows: pa.Table) -> str:
-        """Write a durable file in a made folder; its hex SHA-256. For its name see `settle_folders`."""
+        """Write `rows` as a Parquet file, in a folder that `make_folder` made; returns its hex SHA-256.
+
+        Its content is durable then; for its name see `settle_folders`.
+        """
 
     def exclusive(self, name: str, work: str) -> AbstractContextManager[None]:
         """Hold the lock `name` while a block runs; `work`: the kind of work. Raises ConflictError."""

@@ -25,7 +25,10 @@ class HdfsStore(RemoteStore):
     """A folder of HDFS; see `Store`. A name is created by a rename that does not overwrite."""
 
     def __init__(self, root: str) -> None:
-        """`root`: `hdfs://host:port/path`, or a nameservice of HADOOP_CONF_DIR. Raises ConfigError."""
+        """`root`: `hdfs://namenode:port/path`, or `hdfs://nameservice/path` of HADOOP_CONF_DIR.
+
+        Raises ConfigError if it names no host.
+        """
         url = urllib.parse.urlsplit(root)
         if not url.hostname or url.query or url.fragment or "@" in url.netloc:
             raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
@@ -67,5 +70,9 @@ class HdfsStore(RemoteStore):
 
 @functools.cache
 def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
-    """The client of a process; fsspec would drop it in forked children, where its destructor hangs."""
+    """The client of a process, shared by its threads.
+
+    It is cached here and not by fsspec, which drops it in every forked child, for example at the start of
+    Spark: there its destructor would wait for ever for threads that were not forked.
+    """
     return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

@@ -32,7 +32,10 @@ _REFUSED = {
 
 
 class LocalStore:
+    """A folder of this machine; see `Store`."""
+
     def __init__(self, folder: Path) -> None:
+        """`folder` is made by the first write."""
         self._folder = folder
 
     @property

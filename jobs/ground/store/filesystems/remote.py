@@ -34,6 +34,7 @@ class RemoteStore(abc.ABC):
     """Exceptions of the file system if it is unavailable or refuses access."""
 
     def __init__(self, root: str, filesystem: fsspec.AbstractFileSystem, folder: str) -> None:
+        """`folder`: the path of `root` in `filesystem`."""
         self.root = root
         self._fs = filesystem
         self._folder = folder
@@ -82,6 +83,7 @@ class RemoteStore(abc.ABC):
         return sorted(map(self._entry, infos))
 
     def inside(self, folder: Entry) -> list[Entry]:
+        """What is in `folder`, in order."""
         with self._service_errors():
             infos = self._fs.ls(folder.path, detail=True)
         return sorted(entry for entry in map(self._entry, infos) if entry.path != folder.path)

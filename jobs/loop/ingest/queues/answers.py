@@ -1,4 +1,8 @@
-"""What brokers answer at a path, URL or schedd, in any of their formats, as the entries of a queue."""
+"""What a broker answers, at a path, a URL or a schedd, as the entries of a queue.
+
+JSON, ClassAds, CSV or descriptions of jobs, of HTCondor, ARC, PanDA, Rucio or ReqMgr2, or in the form of
+`queue_entries`.
+"""
 
 import csv
 import io
@@ -108,7 +112,10 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
 
 
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
-    """The records of a folder's finished files by name; above a day's share of `MOST_BYTES` the newest."""
+    """What the finished files of a folder hold, in order of their names.
+
+    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read.
+    """
     files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
     states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
     days = Counter[int]()

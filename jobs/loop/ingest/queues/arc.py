@@ -1,4 +1,7 @@
-"""Jobs of ARC: xRSL, ADL (source: nordugrid/arc), and an A-REX control folder's that have not ended."""
+"""Jobs of ARC: descriptions in xRSL and ADL, and those of an A-REX control folder that have not ended.
+
+Names: the xRSL manual; `ADLParser.cpp` and `ControlFileHandling.cpp` of nordugrid/arc.
+"""
 
 import hashlib
 import re
@@ -42,7 +45,10 @@ def jobs(text: str, job_id: str = "", owner: str | None = None) -> list[object]:
 
 
 def waiting(folder: Path, read: Callable[[Path], str]) -> list[object]:
-    """The jobs of an A-REX control folder that have not ended, up to `MOST_CHARS`. Raises OSError."""
+    """The jobs of an A-REX control folder that have not ended; `read`: of one file, or InputError.
+
+    Those beyond `MOST_CHARS` are not read. Raises OSError.
+    """
     descriptions: list[object] = []
     n_chars = 0
     # Not `glob`: to that, a folder that may not be read is empty.

@@ -1,6 +1,7 @@
-"""ClassAds of `condor_q -long`, old and new, and expressions, by HTCondor's library (extra `htcondor`).
+"""ClassAds of HTCondor: those of `condor_q -long`, in old and new syntax, and values that are expressions.
 
-It recurses on its own stack, so text of others goes to it only within bounds.
+HTCondor's own library reads them; it comes with its Python bindings, the extra `htcondor`. It recurses on
+its own stack, so text of others goes to it only within bounds.
 """
 
 import re
@@ -117,7 +118,11 @@ def is_expression(value: object) -> bool:
 
 
 def value_of(name: str, ad: Mapping[str, object]) -> object:
-    """The value of `name` (lower case) in `ad`; None: undefined or error. Expressions see literals only."""
+    """The value of `name` in `ad`, an object with names in lower case; None for undefined or error.
+
+    An expression is evaluated where the library is installed, by those attributes that are none, so that ads
+    made for that cannot take long.
+    """
     value = ad.get(name)
     classad = library()
     if not is_expression(value):

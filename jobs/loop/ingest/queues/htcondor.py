@@ -1,4 +1,7 @@
-"""HTCondor's queue: ads of `condor_q`, with CRAB's (DagmanCreator) and WMAgent's (SimpleCondorPlugin)."""
+"""HTCondor's queue: job ads of `condor_q -json`, `-jsonl` or `-long`, those of CRAB and WMAgent included.
+
+Names of attributes: HTCondor's manual; DagmanCreator of CRABServer; SimpleCondorPlugin of WMCore.
+"""
 
 import dataclasses
 import itertools
@@ -35,7 +38,10 @@ ATTRIBUTES = (
 
 @dataclasses.dataclass
 class _Group:
-    """Jobs that read the same; `n_left`, `n_planned`: of the task; `starts_s`, `made_s`: the first's."""
+    """Jobs that read the same. `n_left`, `n_planned`: of the whole task, where an ad says so.
+
+    `starts_s`: when the first may start; `made_s`: when the first was submitted.
+    """
 
     raw: object
     jobs: set[str] = dataclasses.field(default_factory=set)
@@ -56,7 +62,10 @@ class _Reads:
 
 
 def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
-    """An entry per work, inputs and site of idle or running jobs; a routed copy counts with its source."""
+    """An entry per work, inputs and site of the jobs that are idle or running.
+
+    A job router's copy counts with its source, if that is in the same answer.
+    """
     groups: dict[_Reads, _Group] = {}
     routed: set[str] = set()
     copies: list[object] = []

@@ -1,4 +1,8 @@
-"""PanDA's queue: tasks and jobs before they run, as the monitor (`/tasks/`, `/jobs/`) or panda-server has."""
+"""PanDA's queue: tasks and jobs before they run, with their input datasets.
+
+JSON as the monitor answers (`/tasks/?json&datasets=true`, `/jobs/?json`) or with the server's names, which
+differ in case: TaskSpec, JobSpec and FileSpec of panda-server, JediDatasetSpec for a task's datasets.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping

@@ -43,7 +43,10 @@ class Refused(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """`sites`: patterns by site of ours (none: all); `site`: of entries without; `rses`: our caches'."""
+    """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
+
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own.
+    """
 
     as_of_s: int
     sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -60,7 +63,10 @@ class Place:
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True
     ) -> Iterator[object]:
-        """`entry` at each site of ours among `names`, with a share of certainty; without names at `site`."""
+        """`entry` at each site of ours among `names`; one of n sites gets its share of the certainty.
+
+        Without `names` it is of `site`; `needs_site`: without that either it is refused.
+        """
         if not names:
             if needs_site and self.site is None:
                 yield Refused("names no site; give --site", raw)

@@ -1,4 +1,7 @@
-"""Workflows of CMS in ReqMgr2 (`/reqmgr2/data/request?status=…`) and WMStats; names: StdBase of WMCore."""
+"""Workflows of CMS as ReqMgr2 and WMStats list them: input datasets, white list of sites, status.
+
+JSON of `/reqmgr2/data/request?status=…`; names of fields: WMCore's StdBase and RequestStatus.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -35,9 +35,10 @@ _Did = tuple[str, str]
 
 
 class _Copy(NamedTuple):
-    """A DID that a rule, lock, request or message brings to `rses`; `fault`: why no more; `owner`: account.
+    """A DID that a rule, lock, request or message brings to `rses`.
 
-    `is_move`: by a request or message, of which the last counts; `due_s`: from tape.
+    `is_move`: of a file, by a request or a message, of which the last counts; `due_s`: when it will be there,
+    from a tape; `fault`: why it is brought no more; `owner`: the account, if it is known.
     """
 
     raw: object

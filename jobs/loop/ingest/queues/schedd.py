@@ -1,4 +1,7 @@
-"""The queue of schedds by HTCondor's bindings, in a process of their own, as they hang and crash."""
+"""The queue of schedds, asked by HTCondor's Python bindings.
+
+They wait as long as a schedd does, and a fault of theirs ends the process: they run in one of their own.
+"""
 
 import re
 import subprocess

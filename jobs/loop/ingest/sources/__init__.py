@@ -1,4 +1,7 @@
-"""The sources by name, entry points `cachecast.sources` of this and other packages, loaded when used."""
+"""The sources, by name, and what of a site they depend on. A source is loaded when it is used.
+
+They are the entry points `cachecast.sources` of this and of other packages, each a `Source`.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,12 @@ _log = logging.getLogger(__name__)
 class Site:
     """The site's settings that sources depend on.
 
-    `salt` hashes users (empty: none). `day` (`2026-03-01`) dates records without a time. `caches`: hosts and
-    domains, whose own reads are no jobs'. `storages`, `job_sites`: patterns that count (none: all);
-    `test_files`: of monitoring. `senders`: caches by host, or host:port. `scopes`: Rucio's, by beginnings of
-    paths that do not tell them.
+    `salt` hashes users (empty: no users). `day` (`2026-03-01`) dates records that do not state when they were
+    made. `caches`: hosts and domains of caches, to distinguish a cache's own reads from those of jobs.
+    `storages`, `job_sites`: patterns of the storages, and of the sites of jobs, that count where a source
+    names one (none: all count). `test_files`: patterns of names that only monitoring reads. `senders`: the
+    cache that a host, or host:port, reports as. `scopes`: Rucio's scopes by beginnings of paths, of files
+    whose paths do not tell them.
     """
 
     salt: str = ""
@@ -56,13 +61,16 @@ class Site:
 class Source:
     """One raw format: how its records become rows of `table`, whichever engine runs it.
 
-    One of three reads it: `query(site)`, or `query(site, header)` with `header(line, path)` of a first line
-    that names columns (SchemaError); `decode(…)` files in their order (`workspace.Decode`); `read(spark,
-    path, day=…)` by Spark alone: a frame and its definition.
+    One of three says how it is read. `query(site)` is the definition of lines, or `query(site, header)` where
+    a first line names the columns, of which `header(line, path)` makes the header (SchemaError if some are
+    missing). `decode(…)` is for files that only make sense one after the other, see `workspace.Decode`.
+    `read(spark, path, day=…)` is for files that Spark alone reads: a frame, and the definition of its rows.
 
-    `is_whole`: all files at a path are one input. `has_sizes`: of files; `of_paths`: names files by paths
-    alone; `of_caches`: caches' own, with bytes from disk; `of_sessions`: users are sessions; `in_two_parts`:
-    ends and bytes come after opens; `is_local`: reads this machine's folders only.
+    `is_whole`: the files mean nothing alone; all at a path is one input. `has_sizes`: records state the sizes
+    of files. `of_paths`: records name files by their paths alone. `of_caches`: they are those of the caches
+    themselves, with the bytes served from disk.
+    `of_sessions`: a user is a session of a server. `in_two_parts`: what is decoded reports an access
+    at its open, and its end and bytes later. `is_local`: only folders of this machine are read.
     """
 
     query: Callable[..., Query] | None = None
@@ -95,7 +103,10 @@ class Source:
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Blame its package, by ConfigError, for what fails in the block; what it prints goes to stderr."""
+        """Raise ConfigError that names the package where code of another package fails in the block.
+
+        What that prints is no answer of a command: it goes to stderr.
+        """
         if self.entry is None:
             yield
             return
@@ -105,7 +116,10 @@ class Source:
 
 @functools.cache
 def load_source(name: str) -> Source:
-    """The source called `name`, ours first. Raises ConfigError if there is none that can be used."""
+    """The source of files called `name`; of two of one name ours.
+
+    Raises ConfigError if there is none, or if a package brings it that cannot be used.
+    """
     entries = SOURCES.of_others(name)
     if name in OURS:
         for entry in entries:

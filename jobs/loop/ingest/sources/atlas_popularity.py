@@ -1,4 +1,8 @@
-"""ATLAS's daily popularity roll-up: TSV by day, user, dataset, RSE and event; columns as below or named."""
+"""ATLAS's daily popularity roll-up: TSV, one row a day, user, dataset, RSE and kind of event.
+
+Columns in this order, or as a header line tells. Of no use here: project, datatype, run_number, stream_name,
+prod_step, version, length, distinct_files and panda_jobs.
+"""
 
 import functools
 
@@ -31,7 +35,11 @@ def header(line: str, path: str) -> Header:
 
 
 def query(site: Site, header: Header) -> sql.Query:
-    """Accesses of datasets, a row a line; `n_reads`: file_ops, else ops; of a day, known at created_at."""
+    """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
+
+    `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
+    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
+    """
     at = header.names.index("user") if "user" in header.names else None
     parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}

@@ -1,4 +1,8 @@
-"""CMS's two popularity streams: JSON lines of MONIT, times in ms, with fields in `data` or as `data.x`."""
+"""CMS's two popularity streams: JSON lines of MONIT with the record in `data`, times in ms.
+
+A field is read as `{"data": {"file_lfn": …}}` or as `{"data.file_lfn": …}`. `server_domain` and its like are
+what the server knows of itself and of its client.
+"""
 
 import functools
 from collections.abc import Sequence

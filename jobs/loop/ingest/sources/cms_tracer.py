@@ -1,4 +1,7 @@
-"""CMS's file-access tracer: JSON lines of XRootD's `ofs.notify`; `tid`: the session (`user.pid:fd@host`)."""
+"""CMS's file-access tracer: a JSON line per event of XRootD's `ofs.notify`, without size, bytes or user.
+
+`tid` is XRootD's name of the client's session, `user.process:descriptor@host`.
+"""
 
 from features.common.names import literal
 from features.schema import ACCESSES
@@ -12,7 +15,10 @@ AHEAD_DAYS = 2  # lines of the next day, which has begun elsewhere, are not of t
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row an open, known at once. `cache` is the storage if of the site, else `site` is."""
+    """Accesses, one row an open for reading, known at once; its end and bytes are not reported.
+
+    `cache` is the storage if that is one of the site's caches, else `site` is.
+    """
     parsed = {
         "at_us": sql.micros_of_text("ts_access"),
         "lfn": urls.plain_path("path"),

@@ -1,6 +1,7 @@
-"""The bytes a cache fetched for each read: what is on its disk after it, less what was before.
+"""The bytes a cache fetched for each read: what is on its disk after the read, less what was there before.
 
-XCache's own count is too small: a read of a block that is still being fetched counts as a hit.
+XCache's own count of missed bytes is too small: a read of a block that is still being fetched counts as a
+hit, so a cold file of large blocks is nearly all hits. The bytes on disk are right in every version.
 """
 
 import datetime as dt
@@ -42,7 +43,11 @@ def hit(read: str, missed: str) -> str:
 
 
 def settle(space: Workspace, others: Iterable[str], rows_of: RowsOf) -> set[str]:
-    """Correct missed and hit bytes of `merged`, and of days `others`, by previous reads; the changed days."""
+    """Correct `bytes_missed` and `bytes_hit` in `merged` by the previous reads; returns the changed days.
+
+    The order in which records are pulled makes no difference. `others`: days of the table that `merged`
+    lacks; the rows of such a day are added to it if one of them changes.
+    """
     new = f"FROM {_WITH_FILE.format('parsed')} WHERE reason IS NULL AND {_IS_RECORDED}"
     space.database.execute(f"CREATE TABLE settling AS SELECT DISTINCT cache, file {new}")
     days = space.select(f"SELECT DISTINCT CAST(accessed_at AS DATE) AS day {new} ORDER BY day")["day"]

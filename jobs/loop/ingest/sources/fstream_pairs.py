@@ -130,6 +130,7 @@ def _may_refuse(row: Mapping[str, object]) -> bool:
 
 
 def _seconds(rows: Iterable[Mapping[str, object]], name: str) -> list[int]:
+    """Times of `rows` (µs) in seconds, those that a record can have."""
     seconds = (int(str(row[name])) // 1_000_000 for row in rows)
     return [at_s for at_s in seconds if 0 <= at_s < sql.LATEST_S]
 

@@ -1,6 +1,7 @@
-"""HTCondor's history: job ads as JSON, a line each (`-jsonl`) or over several (`-json`), of any pool.
+"""HTCondor's history: job ads as JSON, one a line (`condor_history -jsonl`) or over several lines (`-json`).
 
-What the glidein, CRAB, WMAgent and CMSSW (by Chirp) add is read where an ad has it.
+Attributes of the glidein and of the experiments are read where an ad has them: those of CRAB and WMAgent of
+CMS, and what CMSSW reports by Chirp. Any other pool's jobs have Owner, cluster and node.
 """
 
 from features.schema import JOB_RECORDS
@@ -33,7 +34,11 @@ _TEXTS = (
 
 
 def query(site: Site) -> sql.Query:
-    """Job records of ended worker's jobs; failed: removed, by signal or exit code; id: CMSSW's `app_info`."""
+    """Job records, one per ad of a worker's job that completed, or was removed after it had started.
+
+    A job has failed if it was removed, if a signal ended it, or if its exit code is not 0. The id of a CRAB
+    job is what CMSSW reports as `app_info` of its reads.
+    """
     crab_job = "concat_ws('_', CRAB_Id, 'https://glidein.cern.ch/' || CRAB_Id || '/' || {}, CRAB_Retry)"
     default_universe = "CASE WHEN ends_with(Cmd, 'condor_dagman') THEN '7' ELSE '5' END"
     facts = {
@@ -75,7 +80,10 @@ def query(site: Site) -> sql.Query:
 
 
 def _runs() -> dict[str, str]:
-    """CPU and wall time of all runs and the last, and whether there were several; Remote… lacks some."""
+    """CPU and wall time of all runs and of the last one, and whether there were several.
+
+    RemoteWallClockTime is of all runs; RemoteUserCpu and RemoteSysCpu leave out those that were evicted.
+    """
     last = ", ".join(f"nullif({number(name)}, 0)" for name in _LAST_RUN)
     system = f"coalesce({number('CumulativeRemoteSysCpu')}, {number('RemoteSysCpu')}, 0)"
     restarted = f"{_date('JobCurrentStartDate')} > {_date('JobStartDate')} + {_SAME_START_US}"

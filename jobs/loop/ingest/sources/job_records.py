@@ -1,4 +1,7 @@
-"""What sources of jobs share: refusals and columns of `job_records`, of steps that end with `FIELDS`."""
+"""What the sources of jobs share: which records are refused, and the columns of the table `job_records`.
+
+A source's steps end with the columns named in `FIELDS`, and `malformed`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -118,7 +121,10 @@ def _reason(
 
 
 def records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` of lines (value, input), one per record: also of lists of them, or objects with such `jobs`."""
+    """`batch` of lines (value, input) with a line per record.
+
+    A line that is a list of records, or an object with such a list as `jobs`, becomes several.
+    """
     if not pc.any(pc.match_substring_regex(batch["value"], _DOCUMENT)).as_py():
         return batch
     is_list = f"regexp_matches(value, {literal(_DOCUMENT)}) AND json_valid(value)"
@@ -149,6 +155,7 @@ def cores(*fields: str) -> str:
 
 
 def named(name: str) -> str:
+    """`name`, or null if it stands for none."""
     return f"CASE WHEN NOT regexp_matches({name}, {literal(_NO_NAME)}) THEN {name} END"
 
 

@@ -27,9 +27,10 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
 
 
 def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
-    """The files at `places`, in order; links, pipes and the like are refused only when read.
+    """The files at `places`, in order, whatever they are: links, pipes and the like are refused when read.
 
-    Of a folder those in it and in its `key=value` folders (`whole`: all), but hidden ones (`.x`, `_x`).
+    Of a folder those in it, and in its folders called `key=value`; `whole`: in all. Hidden ones (`.x`, `_x`)
+    and other folders are left out, but for a folder with a suffix, which stands where a file is expected.
     """
     files = itertools.chain.from_iterable(_files_in(place, whole) for place in places)
     return sorted(set(files))
@@ -42,7 +43,11 @@ def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
-    """The files and folders at `path`, perhaps a glob; `given`: what an operator gave. Raises InputError."""
+    """The files and folders at `path`, which may be a glob, in order.
+
+    `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError if
+    nothing is there, or `path` is on another file system.
+    """
     place, root = local_path(path), local_path(given or path)
     if not os.path.lexists(root):
         root = _before_wildcards(root)
@@ -75,6 +80,7 @@ def unpacked_bytes(name: str, size_bytes: int) -> int:
 
 
 def status_of(file: InputFile) -> os.stat_result:
+    """Size and times of `file`. Raises InputError."""
     try:
         return file.status()
     except OSError as error:
@@ -92,6 +98,7 @@ def _below(root: Path, place: Path) -> InputFile:
 
 
 def is_local(path: str) -> bool:
+    """Whether `path` is on this machine's file system."""
     scheme = _SCHEME.match(path)
     return scheme is None or scheme[1] == "file"
 

@@ -1,4 +1,8 @@
-"""File opens of an OSDF cache, CSV from XRootD's f-stream; closes (and `write`) may be missing."""
+"""File opens of an OSDF cache, decoded from XRootD's f-stream: CSV with a header.
+
+Columns: time (open), win_beg, win_end (the packet's window), lfn, size, user_id, file_id, read, readv,
+close_time, and perhaps write. The last are empty while no close was seen.
+"""
 
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
@@ -10,7 +14,10 @@ _WRITTEN = "write"
 
 
 def query(site: Site, header: record_fields.Header) -> sql.Query:
-    """Accesses, one row an open; a session stands for the user; known at the packet's end, or the close."""
+    """Accesses, one row a file open. A server's session number stands in for the user.
+
+    `known_at` is the end of the packet's window, or the close if that is later.
+    """
     names = [*_COLUMNS, *({_WRITTEN} & set(header.names))]
     fields = ", ".join(f"""coalesce("{name}", '')""" for name in _COLUMNS)
     parsed = {

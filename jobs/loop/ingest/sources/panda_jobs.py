@@ -1,4 +1,7 @@
-"""PanDA's jobs: JSON of BigPanDA (lines, a list, or `jobs`), or CSV with a header, in any case."""
+"""PanDA's jobs: JSON as BigPanDA answers (a record per line, a list, or `jobs`), or CSV with a header.
+
+Columns are PanDA's, in lower case; those of a CSV may be in upper case.
+"""
 
 from features.common.names import literal
 from features.schema import JOB_RECORDS
@@ -32,7 +35,8 @@ def header(line: str, path: str) -> Header:
 def query(site: Site, header: Header) -> sql.Query:
     """Job records, one per job that ended after a worker had it.
 
-    A failed job needs no start, unless the server says why it never ran; `read_bytes`: of the input files.
+    A failed job need not have a start, unless the server says why it never ran. Wall time is from start to
+    end. `read_bytes` are those of the input files: PanDA rarely states what was read of them.
     """
     is_csv = bool(header.names)
     names = [name for name in _FIELDS if name in header.names]

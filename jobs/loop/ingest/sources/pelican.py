@@ -1,4 +1,7 @@
-"""Pelican's public access records (OSDF): JSON lines; `op_time` is the server's uptime. No sizes of files."""
+"""Pelican's public access records (OSDF): JSON lines, each day a file of the caches and one of an origin.
+
+`op_time` is the server's uptime, no duration. The sizes of files are not stated.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +21,12 @@ _DAY_US = 86400 * 1_000_000
 
 
 def query(site: Site) -> sql.Query:
-    """Accesses, one row per record (of a transfer in parts per part), known at the end of their day."""
+    """Accesses, one row per record.
+
+    A transfer in parts gives a row per part: which belong together is known only when all files are there,
+    and the table does not depend on how they are cut. `accessed_at` is the record's time, its end is not
+    reported. `known_at` is the end of the day, when the day's file is published.
+    """
     ms = 'try_cast("timestamp" AS DOUBLE)'
     parsed = {
         "path": urls.plain_path(_known("object_name")),

@@ -1,4 +1,8 @@
-"""Popularity of datasets as CSV, by `week` (7·w days after 1970) or `date`; other columns tell rows apart."""
+"""Popularity series of datasets: CSV of `dataset,week,accesses` or `date,dataset,n_accesses`.
+
+Week w begins 7·w days after 1970-01-01: sources number weeks from a start of their own. Other columns are not
+kept, but tell rows apart: a dataset may have one per site and week.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +16,11 @@ _MAX_WEEK = 6000
 
 
 def query(site: Site, header: record_fields.Header) -> sql.Query:
-    """Accesses, one per row that differs, with `n_reads` reads, from its unit's start, known at its end."""
+    """Accesses, one row per row of the file that differs, with `n_reads` reads.
+
+    `accessed_at` is the start of the unit, `known_at` its end. Rows that are equal in all named columns are
+    one, wherever they stand; so a file that is pulled twice, whole or in parts, changes nothing.
+    """
     weekly = set(_WEEKLY) <= set(header.names)
     form = _WEEKLY if weekly else _DAILY
     unit, reads = ("week", "accesses") if weekly else ('"date"', "n_accesses")

@@ -1,4 +1,7 @@
-"""Lines of CSV, or of JSON (in envelopes of MONIT or Elasticsearch or not), as text columns, `malformed`."""
+"""Lines of files whose first line names the columns: as columns of text, and `malformed`.
+
+Columns of the fields of JSON records, within envelopes of MONIT and Elasticsearch or not.
+"""
 
 import csv
 import dataclasses
@@ -29,7 +32,10 @@ class Header:
 
 
 def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
-    """The header in a first line; `needs[0]` of an empty one. Raises SchemaError without any of `needs`."""
+    """The header of a CSV file with this first line, `needs[0]` of an empty one.
+
+    Raises SchemaError unless one of `needs`, sets of columns, is among its columns.
+    """
     names = _fields(line) if line else list(needs[0])
     if not any(set(need) <= set(names) for need in needs):
         missing = " or ".join(str(sorted(set(need) - set(names))) for need in needs)
@@ -40,7 +46,11 @@ def csv_header(line: str, path: str, *needs: Sequence[str]) -> Header:
 def csv_columns(
     names: Sequence[str], columns: Sequence[str], others: Sequence[str] = ()
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Makes of CSV lines what `fields(columns)` needs, and `malformed`; `others` become `other 0`, …"""
+    """Makes of a batch of CSV lines (value, input) what the steps `fields(columns)` need.
+
+    `others`: columns that only the file names, which become `other 0`, `other 1`, …
+    `malformed`: the line has more or fewer fields than `names`.
+    """
     called = [*((name, name) for name in columns), *((f"other {i}", name) for i, name in enumerate(others))]
     return functools.partial(
         _columns, len(names), tuple((column, names.index(name)) for column, name in called)
@@ -85,10 +95,12 @@ def columns(
 ) -> list[sql.Columns]:
     """Steps that make of `value` each of `names` as a text column; null where absent, or as `word` has it.
 
-    `data.size` is the field `size` of `data`, or of that whole name; its column is `size`. `numbers` are read
-    faster; `states` are texts as they are. `times` (s; 0: none) become µs since 1970, `counts` whole numbers;
-    `unparsable` is the first of them that is there but none. `malformed`: no one JSON object; `record`: the
-    object without envelopes.
+    A name `data.size` is the field `size` of the object `data`, or the field of that whole name; its column
+    is `size`. Those among `numbers` are mostly numbers: the same columns, read faster. `states` are texts as
+    they are: lists, words of which `unknown` is one, and what cannot be one. `times` (seconds; 0 stands for
+    none) are columns of µs since 1970, `counts` of whole numbers; `unparsable` is the first of them that is
+    there, as a number or as text, but is none or out of range. `malformed` tells lines that are not one JSON
+    object. Other fields are ignored. `record` is the object without envelopes of MONIT and Elasticsearch.
     """
     # Casts ignore spaces, so these need no trimming.
     stated = {name: f'"{name} text"' for name in (*times, *counts)}

@@ -17,7 +17,10 @@ _MOST_LEVELS = 100
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
-    """The complete files at `path`, in order, as `local.files_in` has them. Raises InputError if none is."""
+    """The files at `path` (a file, a folder or a glob), in order, without those still being written.
+
+    Of a folder the same as on this machine; see `local.files_in`. Raises InputError if nothing is there.
+    """
     return [
         InputFile(
             Path(entry.path), "", True, store.uri_of(entry.path), functools.partial(store.fetch, entry.path)
@@ -27,6 +30,7 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
 
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
+    """The marks of the files at `path`; see `pull_input.Engine.inputs`."""
     return [
         Mark(
             store.uri_of(entry.path),

@@ -1,8 +1,10 @@
 """What a Rucio server knows of datasets: their files, where they lie, and when they came to be.
 
-Rows have the fields of a `rucio_files` line; one with `refused` is a name without a file. Questions are bulk,
-of 1000 DIDs; replicas are listed by file only at RSEs with parts, which is ten times slower. Rules are those
-on datasets. The server drops unknown DIDs silently, so answers are compared with what was asked.
+Rows have the fields of a `rucio_files` line; one with `refused` stands for a name that gave no file.
+Questions are bulk, of 1000 DIDs at most, as the server takes no more. It is asked once a dataset which RSEs
+hold it whole; replicas are listed file by file only of RSEs that hold a part, which is ten times slower.
+Rules are those on datasets; of a file outside of datasets it is not known whether a rule keeps it. The server
+drops unknown DIDs silently, so what it tells is compared with what was asked.
 """
 
 import datetime as dt
@@ -25,7 +27,11 @@ _FILE = rucio.DID | {"parent_scope": (str,), "parent_name": (str,)}
 
 
 def rows(session: Session, names: Iterable[str]) -> Iterator[list[Row]]:
-    """The files of `names` (DIDs, `scope:pattern`), per dataset, in bounded lists. Raises ServiceError."""
+    """The files of all `names`, in bounded lists; a file of two datasets comes twice.
+
+    `names`: DIDs of datasets, containers or files, or `scope:pattern` with `*`. What is named twice, as by
+    its container too, comes once. Raises ServiceError.
+    """
     return _Catalogue(session).rows(names)
 
 
@@ -128,6 +134,7 @@ class _Catalogue:
         return rows
 
     def _locked(self, datasets: Sequence[Mapping[str, str]]) -> dict[Did, set[str]]:
+        """The RSEs at which a rule keeps each of `datasets`."""
         asked = [{**dataset, "type": "dataset"} for dataset in datasets]
         locks = self._session.ask(
             "locks", lambda client: client.get_locks_for_dids(asked), form=rucio.DID | {"rse": (str,)}
@@ -193,6 +200,7 @@ def _utc(moment: dt.datetime) -> str:
 
 
 def line(row: Row, day: str) -> str:
+    """A row as a line of JSON, as Rucio had it on `day`."""
     return json.dumps(row | {"updated_at": f"{day}T00:00:00Z"}, separators=(",", ":"))
 
 

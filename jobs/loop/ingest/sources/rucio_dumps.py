@@ -1,6 +1,7 @@
-"""Rucio's daily dumps in Avro, by sqoop: a date's folder with `replicas`, `contents`, `rses`, perhaps `dids`.
+"""Rucio's daily dumps in Avro: the folder of a date with `replicas`, `contents`, `rses` and perhaps `dids`.
 
-Spark's pip package holds its Avro reader without its short name, so it is asked for by class.
+Written by sqoop: upper-case columns, RSE ids as bytes, times in ms, numbers as longs or strings. Spark's pip
+package holds its Avro reader but does not register its short name, so it is asked for by its class.
 """
 
 import re
@@ -26,10 +27,13 @@ _OF_REPLICAS = ("STATE", "ADLER32", "CREATED_AT", "LOCK_CNT")
 def read(spark: SparkSession, path: str, *, day: str) -> tuple[DataFrame, sql.Query]:
     """Files with a replica, in the dump at `path`: one row a file, and one a refused replica.
 
-    `origins`: RSEs with an available replica, but caches (volatile); `locked`: those with rules, by LOCK_CNT.
-    A replica of an unknown RSE is refused, its file stays. `dataset`: attached first (a block's CMS dataset).
-    `created_at`: of dids, else the first replica; `known_at`: there and attached; `updated_at`: the dump's
-    date, else `day`. Raises InputError, SchemaError.
+    `origins` are the RSEs with an available replica, but for volatile ones, which are caches; `locked` those
+    where a rule keeps it, if the dump has LOCK_CNT. A replica of an RSE that `rses` lacks is refused; its
+    file stays. `dataset` is the one the file was attached to first; of
+    a CMS block, the CMS dataset. `created_at` is from dids, else the first replica's. `known_at` is when the
+    file was there and attached: Rucio had it from then on. `updated_at` is the dump's date (that of the last
+    folder of `path` that has one, else `day`), never before known_at. A tier that the file's name does not
+    tell is the dataset's. Raises InputError if a part is not there, SchemaError if it lacks columns.
     """
     replicas = _with_verdict(_table(spark, path, "replicas", [*_KEY, "RSE_ID", "BYTES"], _OF_REPLICAS))
     is_cache = F.lower(F.col("VOLATILE").cast("string")).isin("1", "true")

@@ -1,7 +1,9 @@
 """Rucio's reply to a bulk file listing (`POST /dids/bulkfiles`-like), one JSON object a line.
 
-Optional: created_at, known_at, updated_at (ISO or seconds), rses, locked (of them, by rules), datatype,
-campaign (of the dataset), and refused (why there is no file, by `rucio_catalogue`).
+Fields: parent_scope, parent_name (the dataset), scope, name, bytes, adler32; optional created_at (ISO or
+seconds), known_at and updated_at (the same), rses (a list of names), locked (those of them where a rule keeps
+the replica), datatype and campaign (of the dataset, where the name does not tell them), and refused (why
+there is no file of this name; `rucio_server` notes it).
 """
 
 from features.schema import FILES

@@ -27,10 +27,11 @@ _AS_THEY_ARE = ("eventType", "clientState", "url", "usrdn", "uuid")
 def query(site: Site) -> sql.Query:
     """Accesses of traces: one row a trace of a read.
 
-    `accessed_at`: transferStart, else timeStart, file_read_ts, timestamp, or without a uuid
-    traceTimeentryUnix; `known_at`: traceTimeentryUnix, else the transfer's end, timestamp, file_read_ts; 0 is
-    none. Without a uuid traces agree by file, time, node, kind of job, account and origin. `read_bytes`: the
-    size where the file was copied, null where it was read remotely.
+    `accessed_at` is transferStart, else timeStart, file_read_ts, timestamp, or of a trace without a uuid
+    traceTimeentryUnix; `known_at` traceTimeentryUnix, else the end of the transfer, timestamp, file_read_ts.
+    A time of 0 is none. Without a uuid, traces of one file are the same if time, node, kind of job, account
+    and origin are. `job` is appid (the PanDA job), `task` taskid, else appid. `read_bytes` is the size where
+    the file was copied, null where the job read it remotely.
     """
     read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {

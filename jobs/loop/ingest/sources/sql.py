@@ -1,4 +1,8 @@
-"""What definitions of sources (`Query`) are made of: DuckDB expressions, the same text wherever it runs."""
+"""What the definitions of sources are made of: DuckDB expressions, each a text.
+
+A definition is a `Query`: how raw records become rows of a table, each with a reason if it is refused. It is
+the same text wherever it runs (see `jobs.loop.ingest.sources.workspace`).
+"""
 
 from __future__ import annotations
 
@@ -47,10 +51,12 @@ with_parts, named = urls.with_parts, urls.named
 class Query:
     """How raw records become rows of `table`.
 
-    `steps`: columns added one step after the other; what fails `where` counts as none. `columns`: of the
-    table, by name. `reason`: null for an accepted record; `sample`: of a refused one. `prepare` makes of raw
-    lines (`value`, `input`) what the first step needs; `join` whole records of lines. `test_files`, `scopes`,
-    `day`: see `Site`. Raises ValueError for a column of no table.
+    `steps`: columns that are added one step after the other, the first to the raw records; a raw record for
+    which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
+    `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
+    lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
+    stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
+    accesses are refused; `scopes`, `day`: see `Site`. Raises ValueError for a column of no table.
     """
 
     table: Table
@@ -78,7 +84,10 @@ class Query:
 
     @property
     def text(self) -> str:
-        """A SELECT over `raw`: the table's columns (null if refused), `reason`, `sample` and `input`."""
+        """A SELECT over `raw`: the table's columns, `reason`, `sample` and `input`.
+
+        A refused row keeps only its verdict, so that what is kept in memory is small.
+        """
         columns = urls.scoped(_in_order(self.columns), self.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
@@ -148,7 +157,8 @@ LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END 
 def with_words(columns: Mapping[str, str]) -> list[Columns]:
     """Steps that add the columns that `columns` names, each the `word` of the text column that it names.
 
-    Words are worked out only for records with odd ones, in one expression: its planning is slow.
+    Few records have a text that is not its own word: only for those are words worked out, for all columns in
+    one expression, as planning many of them takes as long as parsing thousands of records.
     """
     texts = [f'"{field}"' for field in columns.values()]
     if len(texts) < 2:
@@ -174,7 +184,10 @@ def text(field: str) -> str:
 
 
 def word(field: str) -> str:
-    """What a text names: null for words for none (`NA`, `null`, `-`), 8 for 8.0, a list's only element."""
+    """What a text names: null for words for none (`NA`, `null`, `-`), and 8 for the number 8.0.
+
+    Of a JSON list it is the only element; a list of more or of none names nothing.
+    """
     only = f"CASE WHEN json_array_length({field}) = 1 THEN json_extract_string({field}, '$[0]') END"
     number = f"coalesce(CAST({count(field)} AS VARCHAR), {field})"
     return (

@@ -1,7 +1,10 @@
-"""URLs and paths of files made plain, so that a file has one name, and what names tell: DuckDB expressions.
+"""URLs and paths of files, taken apart and made plain, so that a file has one name whatever named it.
 
-Of `root://cache:1094//root://origin:1094//store/f.root` a cache records the second half as a path,
-`/root:/origin:1094//store/f.root`; a user before the host is dropped.
+And what names of files tell, as columns: DID, scope, dataset, tier, campaign and experiment.
+
+Of the forward-proxy form, `root://cache:1094//root://origin:1094//store/f.root`, a cache's own records hold
+the second half as a path, `/root:/origin:1094//store/f.root`; a user before the host is dropped. Expressions
+of DuckDB, as in `jobs.loop.ingest.sources.sql`.
 """
 
 from collections.abc import Mapping
@@ -59,7 +62,10 @@ def source_host(url: str) -> str:
 
 
 def server(host: str) -> str:
-    """Column `host`, with its port if any, in one form: IPv6 in brackets; null for a loopback address."""
+    """Column `host`, with its port if it has one, in one form: IPv6 in brackets; null for a loopback address.
+
+    Few have another form, so it is cheap.
+    """
     may_be_loopback = " OR ".join(f"starts_with({host}, '{begin}')" for begin in ("127.", "[", "l", "L"))
     is_odd = f"{host} LIKE '%:%:%' OR {may_be_loopback} OR {host} = ''"
     return f"CASE WHEN {is_odd} THEN {_in_one_form(host)} ELSE {host} END"
@@ -150,7 +156,10 @@ _OF_PERSON = "^.*/((?:user|group)[^/]*/.+)$"  # such scopes have a folder a part
 
 
 def with_parts(name: str, scope: str | None = None) -> list[dict[str, str]]:
-    """Steps that add what `name`, a plain path (Rucio's `hash` ones too) or a name in `scope`, tells."""
+    """Steps that add what column `name`, a plain path, tells of a file; or its name in `scope`.
+
+    A path where Rucio's `hash` naming puts a file is that file: the digits in it prove that.
+    """
     scope_of, hashed, path = (_of(name, what) for what in ("scope", "hashed", "path"))
     by_person = f"regexp_extract({hashed}.above, '{_OF_PERSON}', 1)"
     scopes = (
@@ -209,7 +218,10 @@ def named(name: str, scope: str | None = None) -> dict[str, str]:
 
 
 def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, str]:
-    """`columns` of `named`, with the scope by a path's longest beginning, where it is an experiment's."""
+    """`columns` of `named`, with the scope that `scopes` has for the longest beginning of the path.
+
+    It counts where a file is else called by its experiment; the names of CMS are its own.
+    """
     if not scopes or "scope" not in columns:
         return dict(columns)
     name, guessed = columns["name"], columns["scope"]
@@ -223,4 +235,5 @@ def scoped(columns: Mapping[str, str], scopes: Mapping[str, str]) -> dict[str, s
 
 
 def _of(name: str, what: str) -> str:
+    """A column of `with_parts` about column `name`."""
     return f"{what}_of_{name.strip(chr(34))}"

@@ -19,7 +19,11 @@ _MEBIBYTE = 2**20  # CMSSW's MB
 
 
 def query(site: Site) -> sql.Query:
-    """Job records, one per report; failed: not `success`, or by exit code; only cmsRun reports CPU time."""
+    """Job records, one per report.
+
+    A job whose state is not `success`, or with an exit code other than 0, has failed. Without NumberOfThreads
+    it held one core. Only cmsRun reports CPU time: jobs without it, for example LogCollect, have none.
+    """
     lists = {
         name: f"list_transform(json_extract_string(record, '$.{path}'), lambda x: {number('x')})"
         for name, path in {

@@ -1,4 +1,8 @@
-"""A DuckDB database in which a pull turns Arrow batches into rows; it spills to a folder of its own."""
+"""A DuckDB database in which a pull turns raw records into rows; it lives as long as the pull.
+
+It reads nothing but Arrow batches that it is given, and spills to a folder of its own. Nothing in it comes
+from the network.
+"""
 
 import itertools
 import os
@@ -105,6 +109,7 @@ class Workspace:
             self.database.unregister("records")
 
     def parse_kept(self, query: Query) -> None:
+        """Add the rows of the records of `raw`."""
         self.database.execute(f"INSERT INTO parsed {query.text}")
 
     def retract(self, events: str) -> None:
@@ -115,9 +120,11 @@ class Workspace:
         )
 
     def refuse(self, uri: str, why: NotPlainError) -> None:
+        """Count the input `uri` as refused."""
         self._refused.append((uri, why))
 
     def count_refused(self) -> None:
+        """Add a row per refused input to `parsed`."""
         self.add([("parsed", refusals(self.table, self._refused))])
         self._refused.clear()
 
@@ -151,6 +158,7 @@ class Workspace:
         return self.database.sql(text).to_arrow_table()
 
     def batches(self, text: str, rows: int = _ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
+        """The answer to a SELECT, about `rows` rows at a time."""
         yield from self.database.sql(text).to_arrow_reader(rows)
 
     def _create(self, name: str, types: dict[str, str]) -> None:
@@ -199,7 +207,10 @@ class Decode(Protocol):
 
 
 def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`rows` in order, as batches of `schema`, one at a time as objects; a missing field is null."""
+    """`rows` in their order, as batches of `schema`; a field that a row does not have is null.
+
+    Only a batch of them is in memory as Python's objects.
+    """
     stream = iter(rows)
     while batch := list(itertools.islice(stream, _ROWS_AS_OBJECTS)):
         yield pa.RecordBatch.from_pylist(batch, schema=schema)

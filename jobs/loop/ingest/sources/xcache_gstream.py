@@ -30,7 +30,10 @@ _OF_EVENTS = [name for name in _SCHEMA.names if name not in {"cache", "remote", 
 
 
 def query() -> sql.Query:
-    """Accesses, one row a `file_close`; `bytes_missed` is null where earlier ones tell it (`fetched`)."""
+    """Accesses, one row a `file_close`.
+
+    `bytes_missed` is null where it follows from the cache's records before: see `jobs.loop.ingest.fetched`.
+    """
     moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
     times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
     return sql.Query(
@@ -58,7 +61,10 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
 
 
 class Senders:
-    """The caches that servers report as, by `site` or their own names; shared names are warned of."""
+    """The caches that servers report as: by the settings of `site`, else by the names they give themselves.
+
+    Nodes of a federation often share the name of their instance, so hosts that share a name are warned of.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site

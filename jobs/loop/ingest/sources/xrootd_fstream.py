@@ -31,7 +31,10 @@ _SCHEMA = pa.schema(
 
 
 def query(site: Site, *, ended: bool = True) -> sql.Query:
-    """Accesses, one row an open, known once reported; a session is the user; `ended`: closes may refuse."""
+    """Accesses, one row an open, known since it was reported. A session's number stands in for the user.
+
+    `ended`: whether what the close says, or that there is none, refuses an open.
+    """
     reason = sql.first_words(
         ("fault IS NOT NULL", "fault"),
         ("lfn = ''", "'missing field: lfn'"),
@@ -49,9 +52,10 @@ def query(site: Site, *, ended: bool = True) -> sql.Query:
 
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
-    """Accesses of the datagrams at `places` (JSON lines), one stream in order of names; see `Decode`.
+    """Accesses of the datagrams at `places` (JSON lines: files, and folders of them).
 
-    An open without a close stays without end and bytes, until a later pull brings the close.
+    They are read as one stream in order of the files' names. An open without a close stays without end and
+    bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
     """
     reader, uri = FstreamReader(), places[0].uri
 
