@@ -175,24 +175,6 @@ def rolling(folder: Path, *, roll_bytes: int = 10**6, roll_s: int = 3600) -> Rol
     return RollingFiles(folder, roll_bytes=roll_bytes, roll_s=roll_s)
 
 
-def test_a_file_is_finished_by_size_by_time_and_at_the_end(tmp_path: Path) -> None:
-    files = rolling(tmp_path, roll_bytes=100, roll_s=60)
-    for now_s, size in ((0, 60), (1, 60), (2, 40), (70, 10), (50, 10), (51, 500)):
-        files.append(b"x" * size, NOW + now_s)
-    files.roll(NOW + 200)
-    files.append(b"last", NOW + 201)
-    files.close()
-    assert [(tmp_path / name).stat().st_size for name in files_in(tmp_path)] == [60, 100, 10, 10, 500, 4]
-    assert files_in(tmp_path)[0] == "gstream-001700000000-20231114T221320Z.capture"
-
-
-def test_without_a_frame_there_is_no_file(tmp_path: Path) -> None:
-    files = rolling(tmp_path)
-    files.roll(NOW)
-    files.close()
-    assert not files_in(tmp_path)
-
-
 def test_a_folder_that_is_gone_is_a_service_error(tmp_path: Path) -> None:
     folder = tmp_path / "captures"
     folder.mkdir()
