@@ -125,10 +125,6 @@ def test_calibration_repairs_overconfidence() -> None:
     assert after.log_loss < before.log_loss
 
 
-def test_calibration_of_few_rows_changes_nothing() -> None:
-    assert calibrate(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([1, 2])) is IDENTITY
-
-
 def test_reads_if_any_rise_and_are_at_least_one() -> None:
     p = np.linspace(0, 1, 1000)
     reads = np.where(p > 0.2, np.round(1 + 9 * p), 0.0)
