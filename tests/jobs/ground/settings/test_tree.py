@@ -43,15 +43,6 @@ def test_a_site_is_laid_over_its_base(tmp_path: Path) -> None:
     assert (settings.plan.read_once_below, settings.region.name) == (0.2, "emea")
 
 
-def test_the_environment_takes_lists(tmp_path: Path) -> None:
-    settings = load(CACHECAST_FEATURES__HORIZONS='["12h", "2d", "7d"]')
-    assert settings.features.horizons == (12 * HOUR, 48 * HOUR, 7 * 24 * HOUR)
-
-
-def test_the_command_line_names_the_tables(tmp_path: Path) -> None:
-    assert load(tables="/elsewhere", CACHECAST_TABLES__ROOT="/env").tables.root == "/elsewhere"
-
-
 def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
     (tmp_path / "caches").mkdir()
     (tmp_path / "caches" / "xc1.toml").write_text(

@@ -1,8 +1,6 @@
 """The demo's folders and caches, on a machine without an XRootD server too, and what it says of a pair."""
 
-import dataclasses
 import stat
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,16 +31,6 @@ def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
     assert not (tmp_path / "both").exists()
 
 
-def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
-    trace = pair.last_reads(pair.all_reads(3))
-    names = pair.names_read(trace)
-    assert names == pair.names_read(pair.last_reads(pair.all_reads(3)))
-    assert len(names) == pair.READS
-    assert set(names) == pair.file_sizes(trace).keys()
-    assert max(Counter(names).values()) > 1
-    assert not (trace.size_bytes % 4096).any() and trace.size_bytes.min() > 0
-
-
 def test_a_plain_purge_replays_as_lru() -> None:
     """The plain cache is kept by a steward: XCache's own purge must be no other order."""
     for seed in (1, 2, 3):
@@ -62,14 +50,6 @@ def both(plain_wan: int, steward_wan: int) -> Pair:
         return Side(name, pair.ORDERS[name], observation, (1000 - wan - 10) / 1000, wan + 10)
 
     return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
-
-
-def test_the_summary_says_so_if_the_steward_loses() -> None:
-    live = both(400, 410)
-    first, *_ = answers_of(live)
-    assert "the learned order costs 10 B (2.5 %) of WAN traffic against plain" in first
-    failed = dataclasses.replace(live.plain, seen=None)
-    assert "No real caches" in next(answers_of(dataclasses.replace(live, plain=failed)))
 
 
 N_FILES = 14

@@ -381,18 +381,6 @@ def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, told: s
     check(tmp_path, "2026-03-02")
 
 
-def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(StaleInputError, match="no table accesses"):
-        check(tmp_path, "2026-03-02")
-    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
-    with pytest.raises(
-        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
-    ):
-        check(tmp_path, "2028-03-01", "2028-03-02")
-    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
-        check(tmp_path, "2026-03-02", "2026-03-01")
-
-
 @pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
 def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
     at = rows().column_names.index("accessed_at")

@@ -261,23 +261,6 @@ def test_reports_of_jobs_that_failed_early(tmp_path: Path) -> None:
     assert columns == [expected for _, expected in OF_REPORTS]
 
 
-def test_words_for_none_and_lists_are_no_names(tmp_path: Path) -> None:
-    values: list[Any] = ["NA", "null", "None", "undefined", [], ["/A/b/C", "/D/e/F"], {}, "/Expr(x)/"]
-    ads, panda, reports = [], [], []
-    for value in values:
-        sites = {"MATCH_EXP_JOB_GLIDEIN_CMSSite": value, "GLIDEIN_CMSSite": "T2"}
-        ads.append(AD | sites | {"DESIRED_CMSDataset": value, "LastRemoteHost": value})
-        panda.append(PANDA | {"computingsite": value, "proddblock": value, "modificationhost": value})
-        reports.append(report(STEP | {"site": value, "output": [{"inputDataset": value}]}, wn_name=value))
-    for source, records, site in (
-        ("htcondor_history", ads, "T2"),
-        ("panda_jobs", panda, None),
-        ("wmarchive", reports, None),
-    ):
-        columns = columns_of(tmp_path / source, source, records, "site", "dataset", "node")
-        assert columns == [(site, None, None)] * len(values), source
-
-
 def test_a_job_that_names_no_site_is_of_ones_own_pool_only(tmp_path: Path) -> None:
     records = {
         "htcondor_history": AD,

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
-from features.results import ANNOUNCED, ARRIVALS, PROMOTIONS
+from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
@@ -124,14 +123,6 @@ def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
         assert "`cachecast evaluate --from 2026-02-08`" in alarm.remedy
 
 
-def test_a_path_of_the_settings_is_one_word_of_a_remedy(settings: Settings) -> None:
-    path = "/data/NAME of TIME; rm -r `pwd`/*"
-    airflow = settings.airflow.model_copy(update={"pull": {"rucio_traces": path}})
-    (alarm,) = run(settings.model_copy(update={"airflow": airflow}), now_s=NOW_S).alarms
-    command = alarm.remedy.removeprefix("pull records: `").removesuffix("`")
-    assert shlex.split(command) == ["cachecast", "pull", "--source", "rucio_traces", "--input", path]
-
-
 @pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
 def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
     settings: Settings, tables: Tables, deadline: str, late_at_s: int
@@ -148,32 +139,6 @@ def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
     assert {"plan-late"} == {
         name for name, _ in alarms(with_conf, begun_s + 3600 + late_at_s - 1)
     } or late_at_s > 7200
-
-
-def test_a_late_prediction_says_which_step_is_missing(settings: Settings, tables: Tables) -> None:
-    def late() -> str:
-        return next(each.text for each in run(settings, now_s=NOW_S + 3600).alarms if each.about == "default")
-
-    due, key = "2026-03-01T05:00:00Z", ("2026-03-01", "2026-03-01T05:00:00Z", "default")
-    assert late() == (
-        f"the newest prediction is of {AT}; that of {due} was due by 2026-03-01T06:00:00Z; "
-        "neither its arrivals nor its features are there"
-    )
-    tables.replace_rows(ARRIVALS, [row(ARRIVALS, source="rucio_traces")], key)
-    assert late().endswith("; its arrivals are there")
-    tables.replace_rows(settings.features.spec.features_table, [], key)
-    assert late().endswith("; its features are there")
-
-
-def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, tables: Tables) -> None:
-    refused = row(PROMOTIONS, model_version="m/2", champion=None, action="refuse", comparisons="[]")
-    tables.replace_rows(PROMOTIONS, [refused], ("2026-03-01", AT, "default"))
-    assert not run(settings, now_s=NOW_S).candidate_serves
-    assert alarms(settings) == {("no-champion", "default")}
-    serve = settings.mlflow.model_copy(update={"serve": ("champion", "candidate")})
-    status = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
-    assert (status.candidate_serves, status.champion, status.scored_by) == (True, None, "m/2")
-    assert status.alarms == ()
 
 
 def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Settings, tables: Tables) -> None:

@@ -11,7 +11,7 @@ import pytest
 from placement_server import eventually, threaded
 from ranges_oracle import rucio_server
 
-from features.common.errors import ConfigError, StaleInputError
+from features.common.errors import StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
@@ -150,12 +150,6 @@ def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
     assert placed() == {"cms:/f1", "cms:/f2"}
 
 
-def test_a_plan_replaces_those_before_it(tables: Tables) -> None:
-    put(tables, PLANS, [item("pin", "cms:/older")], AS_OF - 2 * HOUR, "e1")
-    put(tables, PLANS, [item("pin", "cms:/newer")], AS_OF - HOUR, "e1")
-    assert {"cms:/older", "cms:/newer"} & {item["did"] for item in acting(tables, "e1")} == {"cms:/newer"}
-
-
 def test_a_prefill_adds_to_the_plan_before_it(tables: Tables) -> None:
     put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
     assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1"}
@@ -252,14 +246,6 @@ def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
     assert "no predictions" not in caplog.text
 
 
-def test_without_predictions_no_dataset_is_too_rarely_read(tables: Tables, tmp_path: Path) -> None:
-    later = AS_OF + HOUR
-    put(tables, CONTENTS, [content("cms:/f2", GB, later)], later, "f1")
-    put(tables, PLANS, [item("evict", "cms:/f2")], later, "f1")
-    summary = run(tables, tmp_path / "p.db", as_of_s=later)
-    assert (summary.datasets, summary.nowhere) == (1, 0)
-
-
 def test_inventories_that_are_old_or_of_other_caches_place_nothing(tables: Tables, tmp_path: Path) -> None:
     late = AS_OF + 3 * 86400
     put(tables, CONTENTS, [content("cms:/f2", GB, late)], late, "stranger")
@@ -311,12 +297,6 @@ def test_absurd_reads_make_no_absurd_load(tables: Tables, tmp_path: Path) -> Non
     loads = loads_of(tables, tmp_path / "p.db", rows)
     assert all(0 <= load <= 2 for load in loads.values())
     assert loads["f1"] == 1.0
-
-
-def test_without_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="caches"):
-        run(tables, tmp_path / "p.db", caches=[])
-    assert not (tmp_path / "p.db").exists()
 
 
 def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from access_rows import accesses
 from job_records import PIC, Planted, plant
 from monitoring import closing, fstream, opening, users
 
-from features.common.errors import StaleInputError
 from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -73,11 +72,6 @@ def test_a_job_that_two_sources_report_is_told(settings: Settings) -> None:
     assert both.sources == {"htcondor_history": 1000, "wmarchive": 1000}
     answer = efficiency.run(settings, dataclasses.replace(DAYS, source="wmarchive"))
     assert (answer.jobs, answer.sources) == (1000, {"wmarchive": 1000})
-
-
-def test_without_job_records_there_is_an_error_that_says_what_to_pull(settings: Settings) -> None:
-    with pytest.raises(StaleInputError, match="pull --source htcondor_history"):
-        efficiency.run(settings, DAYS)
 
 
 def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
@@ -234,14 +228,6 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
     later = {"accessed_at": AT + 5 * HOUR, "bytes_hit": 40, "bytes_missed": 0, "cache": "xc"}
     rows = places(tmp_path, jobs, [{"site": "EDGE"}, later])
     assert [row[0] for row in rows] == ["remote", NOWHERE, "hit"]
-
-
-def test_rare_kinds_of_work_are_one(tables: Tables, tmp_path: Path) -> None:
-    many: list[dict[str, Any]] = [{"job": str(k), "kind": f"k{k}", "wall_s": 1000.0 - k} for k in range(30)]
-    places(tmp_path, [*many, {"job": "none", "kind": None}], [])
-    with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
-        counts = dict(database.sql("SELECT kind, count(*) FROM jobs GROUP BY kind").fetchall())
-    assert counts == {f"k{k}": 1 for k in range(20)} | {"others": 10, None: 1}
 
 
 def test_a_caches_record_of_a_file_that_two_jobs_hold_open_is_shared(tmp_path: Path) -> None:
