@@ -250,24 +250,6 @@ def pod(name: str) -> dict[str, Any]:
     return specification
 
 
-def test_the_pods_of_tasks_differ_in_their_room_alone_and_run_the_container() -> None:
-    small, large = pod("pod.yaml"), pod("spark-pod.yaml")
-    (container,), (large_container,) = small["spec"]["containers"], large["spec"]["containers"]
-    assert container.pop("resources") != (room := large_container.pop("resources"))
-    assert small == large
-    driver = Settings.load(env={}).spark.driver_memory
-    assert int(room["requests"]["memory"].removesuffix("Gi")) > int(driver.removesuffix("g"))
-    image = (DEPLOY / "Containerfile").read_text()
-    # Airflow gives the container arguments, which must not become those of the image's `cachecast`.
-    assert "ENTRYPOINT" in image and container["command"]
-    assert f"USER {small['spec']['securityContext']['runAsUser']}\n" in image
-    assert f"WORKDIR {container['workingDir']}\n" in image
-    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-    env = {each["name"]: each["value"] for each in container["env"]}
-    assert mounts >= {container["workingDir"], env["CACHECAST_CONF"]}
-    assert (container["name"], env["CACHECAST_CONF"]) == ("base", "/etc/cachecast")
-
-
 def test_the_environment_of_kubernetes_is_of_settings_and_of_the_container() -> None:
     text = (DEPLOY / "kubernetes" / "airflow.env").read_text()
     env = dict(line.split("=", 1) for line in text.splitlines() if not line.startswith("#"))

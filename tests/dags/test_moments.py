@@ -6,7 +6,6 @@ import datetime as dt
 import socketserver
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -254,15 +253,6 @@ def test_a_missed_deadline_is_hidden_by_no_older_failure_and_no_source_that_fell
     assert len(webhook.messages) == 4
 
 
-def test_a_source_that_fell_short_is_named_and_told_once(webhook: Webhook) -> None:
-    for why in ("3 reads in 1h, where 40 are usual", "2 reads in 1h, where 40 are usual", ""):
-        arrived(why)
-    states = [(message["state"], message["about"]) for message in webhook.messages]
-    assert states == [("firing", "rucio_traces"), ("good again", "rucio_traces")]
-    assert "rucio_traces: 3 reads in 1h, where 40 are usual" in webhook.messages[0]["text"]
-    assert webhook.messages[0]["runbook"] == "docs/troubleshoot.md#incomplete"
-
-
 def test_a_message_that_was_not_taken_is_told_by_the_next_failure(webhook: Webhook) -> None:
     webhook.status = 500
     alarms.task_failed(CONTEXT)
@@ -321,18 +311,6 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
     assert "cannot report to the webhook: task failed" in caplog.text
 
 
-def test_without_a_webhook_nobody_is_told(
-    webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*arguments: object, **options: object) -> None:
-        pytest.fail(f"asks for {arguments}")
-
-    monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
-    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
-    alarms.task_failed(CONTEXT)
-    assert (webhook.messages, caplog.records) == ([], [])
-
-
 async def fired(path: str, until_s: float) -> bool:
     async for event in moments.PathTrigger(path, until_s).run():
         return bool(event.payload)
@@ -374,10 +352,3 @@ def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
         scheduling(env | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
     with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
         scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
-
-
-@pytest.mark.parametrize("host", ["hooks..example.org", "a" * 64 + ".org"])
-def test_a_webhook_of_no_possible_host_is_a_wrong_setting(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"airflow\.webhook: must be a URL") as error:
-        scheduling({"CACHECAST_AIRFLOW__WEBHOOK": f"https://{host}/secret-path"})
-    assert "secret-path" not in str(error.value)

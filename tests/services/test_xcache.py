@@ -13,7 +13,7 @@ from daemons import needed
 from pushes import item_of
 from steward_site import eventually
 
-from features.common.errors import PushRejected, ServiceError, TargetUnavailable
+from features.common.errors import PushRejected, ServiceError
 from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.xrootd import Loopback, loopback
 from jobs.operator.operate import doctor
@@ -113,34 +113,6 @@ def test_the_doctor_tells_the_version_and_what_it_changes(
     )
 
 
-def test_evict_leaves_the_origin_alone(site: tuple[Loopback, Path], journal: Journal) -> None:
-    original = site[0].add_file("/store/mc/evicted.root", b"x" * 300_000)
-    target = target_of(site)
-    run(target, journal, [item("/store/mc/evicted.root", "prefetch")])
-    summary = run(target, journal, [item("/store/mc/evicted.root", "evict")])
-    assert (summary.pushed, summary.failed) == (1, 0)
-    assert not list((site[0].namespace / "store/mc").glob("evicted*"))
-    assert original.exists()
-
-
-def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
-    site: tuple[Loopback, Path], journal: Journal
-) -> None:
-    for number in range(20):
-        site[0].add_file(f"/store/mc/down{number}.root", b"x" * 1000)
-    target = target_of(site)
-    items = [item(f"/store/mc/down{number}.root", "prefetch", number) for number in range(20)]
-    site[0].cache.stop()
-    started = time.monotonic()
-    summary = run(target, journal, items, timeout_s=5.0, parallel=4)
-    assert summary.stopped is not None and time.monotonic() - started < 20
-    assert journal.reports.counts("xc")["planned"] == 20
-    with pytest.raises(TargetUnavailable):
-        target.prefetch("/store/mc/down1.root", timeout_s=5)
-    site[0].cache.start()
-    assert run(target, journal, []).pushed == 20
-
-
 def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> None:
     with pytest.raises(PushRejected, match="not authorised"):
         target_of(site).prefetch("/etc/passwd", timeout_s=10)
@@ -187,11 +159,3 @@ def test_what_does_not_start_says_why(folder_of_all: Path) -> None:
     limits = (9 * MIB, 1, 1)
     with pytest.raises(ServiceError, match="does not answer"), loopback(folder_of_all, files_limit=limits):
         pass
-
-
-def test_daemons_end_with_the_block_that_raises(folder_of_all: Path) -> None:
-    pids: list[int | None] = []
-    with pytest.raises(ZeroDivisionError), loopback(folder_of_all) as running:
-        pids = [running.origin.pid, running.cache.pid]
-        raise ZeroDivisionError
-    assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)

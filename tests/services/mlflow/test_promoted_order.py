@@ -312,10 +312,3 @@ def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlf
     theirs.send(OfLonger())
     look_up.wait(10.0)
     assert look_up.is_done() and "restart the steward" in str(look_up.error)
-
-
-def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
-    settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"), "s3fifo")
-    order = Promoted(settings, settings.cache("xc1"))
-    order.refresh()
-    assert (order.serves, order.fault) == (None, None)
