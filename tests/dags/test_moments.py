@@ -3,7 +3,9 @@
 import asyncio
 import dataclasses
 import datetime as dt
+import importlib.util
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,13 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 from webhook import Webhook
 
-from dags import alarms, moments
 from features.common.errors import ConfigError, InputError
 from jobs.ground.settings.sections import scheduling
 
+
+def lazily(name: str) -> Any:
+    """A module that is loaded when it is used: Airflow takes seconds, in each process that collects tests."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+alarms, moments = lazily("dags.alarms"), lazily("dags.moments")
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
 
 
@@ -311,6 +323,12 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
     assert "cannot report to the webhook: task failed" in caplog.text
 
 
+def deferred() -> pytest.RaisesExc[Exception]:
+    from airflow.sdk.exceptions import TaskDeferred  # noqa: PLC0415  it loads Airflow
+
+    return pytest.raises(TaskDeferred)
+
+
 async def fired(path: str, until_s: float) -> bool:
     async for event in moments.PathTrigger(path, until_s).run():
         return bool(event.payload)
@@ -338,7 +356,7 @@ def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
     monkeypatch.setattr(moments, "is_there", lambda path: answers.wait(20))
     monkeypatch.setattr(moments, "LOOK_EVERY_S", 0.2)
     waited = moments.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
-    with pytest.raises(TaskDeferred):
+    with deferred():
         waited.execute({})
     assert not asyncio.run(fired("hdfs://nn/x", time.time() + 0.5))
     assert "hdfs://nn/x: its file system does not answer" in caplog.text

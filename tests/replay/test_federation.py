@@ -2,7 +2,6 @@
 
 import math
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,11 +80,6 @@ def test_what_cannot_be_shared_out_is_named() -> None:
 
 
 MB = 10**6
-
-
-def trace(reads: list[tuple[int, int]], sizes: list[int], **more: Any) -> Trace:
-    times, items = zip(*reads, strict=True)
-    return Trace(np.array(times), np.array(items), np.array(sizes), **more)
 
 
 def plain(

@@ -1,6 +1,5 @@
 """A push to a real XCache: what it does to the cache's disk, seen from cinfo, the g-stream and the origin."""
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,7 @@ from pushes import item_of
 from steward_site import eventually
 
 from features.common.errors import PushRejected, ServiceError
-from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.xrootd import Loopback, loopback
-from jobs.operator.operate import doctor
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
@@ -89,28 +86,6 @@ def test_the_server_alone_confirms_where_cinfo_cannot_be_read(
     summary = run(far, journal, [item("/store/mc/far.root", "evict")])
     assert (summary.pushed, confirmed_by(journal, "evict")) == (1, "stat")
     assert not (site[0].namespace / "store/mc/far.root").exists()
-
-
-def test_the_doctor_tells_the_version_and_what_it_changes(
-    site: tuple[Loopback, Path], xrootd: str, tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        other = f"root://127.0.0.1:{silent.getsockname()[1]}"
-        conf = tmp_path / "conf.toml"
-        conf.write_text(
-            "".join(
-                f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "{url}"\ncapacity = "1GB"\n'
-                for name, url in (("xc", site[0].cache_url), ("other", other))
-            )
-        )
-        settings = Settings.load(conf, tables=str(tmp_path / "tables"), env={})
-        checks = {check.part: check for check in doctor.run(settings)}
-    of_cache = checks["cache xc"]
-    assert of_cache.state == "ok" and f"XRootD {xrootd}: " in of_cache.detail
-    assert ("removes open files" in of_cache.detail) == target_of(site).removes_open_files()
-    assert (
-        checks["cache other"].state == "bad" and "does not tell its version" in checks["cache other"].detail
-    )
 
 
 def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> None:

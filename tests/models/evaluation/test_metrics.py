@@ -12,7 +12,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from models.evaluation.metrics import (
     quality,
     quality_bounds,
-    ranking_quality,
     times_drawn,
 )
 from models.evaluation.promotion import choose_weight
@@ -52,12 +51,6 @@ def test_one_class_has_no_ranking_but_a_loss() -> None:
     assert math.isnan(figures.auc)
     assert figures.log_loss == pytest.approx(math.log(2))
     assert "auc" not in figures.numbers
-
-
-def test_scores_are_only_ranked() -> None:
-    figures = ranking_quality([0, 1, 1], [-5.0, 3.0, 100.0])
-    assert figures.auc == 1.0
-    assert set(figures.numbers) == {"auc", "average_precision", "n_rows", "positive_share"}
 
 
 FIGURES = ("auc", "average_precision", "calibration_error")
@@ -119,15 +112,6 @@ def test_many_scores_are_compared_in_steps_that_are_fine_enough() -> None:
     bounds = quality_bounds(quality(y, p), y, p, group)
     whole = quality_bounds(quality(y, np.round(p, 3)), y, np.round(p, 3), group)
     assert bounds == pytest.approx(whole, abs=0.002)
-
-
-def test_a_class_in_one_dataset_has_no_bounds() -> None:
-    group = np.repeat(np.arange(30), 5)
-    y = (group == 3).astype(float)
-    p = np.linspace(0, 1, len(y))
-    assert not quality_bounds(quality(y, p), y, p, group)
-    assert math.isnan(quality(np.zeros(150), p).auc)
-    assert not quality_bounds(quality(np.zeros(150), p), np.zeros(150), p, group)
 
 
 DAY_S, HOUR_S = 86400, 3600

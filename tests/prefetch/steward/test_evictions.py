@@ -153,14 +153,6 @@ def test_bytes_that_no_eviction_frees_are_no_measure_of_the_cache() -> None:
     assert fault in (world.budget.fault or "")
 
 
-@pytest.mark.parametrize(("used", "advised"), [(1600, "evicts those 850 B"), (2000, "")])
-def test_force_is_advised_with_what_it_evicts_and_not_where_it_empties_the_cache(
-    used: int, advised: str
-) -> None:
-    fault = World(used).budget.fault or ""
-    assert ("--force" in fault) == bool(advised) and advised in fault
-
-
 def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:
     world = World(700)
     for at_s, n_bytes in ((1, 900), (2, 900), (3, 700), (4, 720)):

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import struct
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import InputError, ServiceError
 from prefetch.xcache.events import frame, is_kept, read_datagram
-from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, Numberings
 from prefetch.xcache.receiver import COUNTS, Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
 
@@ -113,24 +112,6 @@ def test_a_quota_sees_what_others_delete_but_does_not_look_all_the_time(tmp_path
     assert quota.admits(100)
 
 
-@pytest.mark.parametrize("flood", [b"x", event(1)])
-def test_a_file_is_finished_in_its_time_while_nothing_is_kept(tmp_path: Path, flood: bytes) -> None:
-    files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=1)
-    quota = Quota(tmp_path, 300)
-    receiver = Receiver(files, quota, host="127.0.0.1", port=0)
-    ends_at = time.monotonic() + 10
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.sendto(event(1), ("127.0.0.1", receiver.port))
-
-        def stopping() -> bool:
-            sender.sendto(flood, ("127.0.0.1", receiver.port))
-            return bool(list(tmp_path.glob("*.capture"))) or time.monotonic() > ends_at
-
-        receiver.run(stopping, report_every_s=60, report=lambda: None)
-    files.close()
-    assert time.monotonic() < ends_at
-
-
 def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
     files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=3600)
     receiver = Receiver(files, Quota(tmp_path, 10**6), host="127.0.0.1", port=0)
@@ -145,23 +126,6 @@ def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
         receiver.run(stopping, report_every_s=60, report=lambda: None)
     files.close()
     assert time.monotonic() - began < 1
-
-
-def opens(pseq: int, code: bytes = b"f") -> bytes:
-    """A datagram of the f-stream with its window only."""
-    record = struct.pack(">BBHIiiQ", 2, 0, 24, 0, 1, 2, 7)
-    return struct.pack(">cBHi", code, pseq, 8 + len(record), 1) + record
-
-
-def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) -> None:
-    datagrams = [opens(255), event(1), opens(2), opens(3, b"t"), opens(4)[:-1], b"f\1\0\x08\0\0\0\1"]
-    counts = received(tmp_path, datagrams).counts
-    assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
-    (path,) = tmp_path.glob("*.capture")
-    kinds = [type(each).__name__ for each in CaptureReader(path).events()]
-    assert kinds == ["Packet", "ReportSender", "Packet"]
-    # What a collector misses while it is down shows when it is back.
-    assert received(tmp_path, [opens(9)]).counts["lost"] == 6
 
 
 NOW = 1_700_000_000

@@ -4,7 +4,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -127,23 +127,6 @@ def test_files_are_fetched_as_listed_and_no_others(
     with pytest.raises(ServiceError, match="longer than 1 MiB"):
         load(at, version)
     assert next(sent) < 1000
-
-
-def test_a_listing_that_grows_brings_no_further_files(
-    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: ModelVersion
-) -> None:
-    listed = itertools.count()
-
-    def grows(_method: str, path: str) -> Iterable[bytes] | None:
-        if "artifacts?" not in path or path.endswith("order") or next(listed) < 1:
-            return None
-        many = [{"path": f"{i}h.lgb", "is_dir": False, "file_size": 1} for i in range(50)]
-        return [json.dumps({"files": many}).encode()]
-
-    proxy.lie = grows
-    proxy.paths.clear()
-    assert load(at, version) == sorted(FILES)
-    assert sum("/artifacts/bundle/" in path for path in proxy.paths) == len(FILES)
 
 
 def test_a_version_that_is_no_number_goes_nowhere(proxy: faulty_proxy.FaultyProxy, at: Mlflow) -> None:

@@ -14,7 +14,7 @@ from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import sizes
 from jobs.ground.store.commits import Key, MomentKey, Partition, Snapshot
-from jobs.ground.store.schema_check import WRITTEN_BY, days_there, no_table
+from jobs.ground.store.schema_check import WRITTEN_BY, days_there
 from jobs.ground.store.tables import Tables
 from jobs.loop.traces import from_tables
 
@@ -33,11 +33,6 @@ def test_every_table_has_a_command_that_writes_it() -> None:
     tables += [spec.features_table, spec.labels_table, sample.features_table, sample.labels_table]
     assert {table.name for table in tables} == set(WRITTEN_BY)
     assert {command.split()[0] for command in WRITTEN_BY.values()} <= set(COMMANDS)
-
-
-def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> None:
-    assert "run `cachecast predict` first" in str(no_table("predictions", "/t", others=["accesses"]))
-    assert "no other table: run `cachecast pull` first, or name" in str(no_table("accesses", "/t", others=[]))
 
 
 @pytest.mark.parametrize(

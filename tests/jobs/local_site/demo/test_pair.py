@@ -8,11 +8,9 @@ from captures import read_capture
 
 from features.common.errors import InputError
 from features.common.progress import unwatched
-from features.results import STEWARD
 from jobs.ground.caches.inventory import target
 from jobs.local_site.demo import pair, xcache
-from jobs.local_site.demo.pair import Pair, Side, answers_of
-from jobs.local_site.demo.side import Observation
+from jobs.local_site.demo.pair import answers_of
 from jobs.local_site.demo.site import MARKS, fresh
 
 
@@ -39,17 +37,6 @@ def test_a_plain_purge_replays_as_lru() -> None:
         mean_bytes = (marks.low_bytes + marks.high_bytes) // 2
         lru = pair.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
         assert pair.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
-
-
-def both(plain_wan: int, steward_wan: int) -> Pair:
-    """Two caches that fetched so many bytes of 1000 read, and whose replay fetched 10 more."""
-
-    def side(name: str, wan: int) -> Side:
-        counts = {"reads": 9, "closes": 9, "failed_reads": 0, "evicted_files": 3, "mean_bytes": 80}
-        observation = Observation(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
-        return Side(name, pair.ORDERS[name], observation, (1000 - wan - 10) / 1000, wan + 10)
-
-    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
 
 
 N_FILES = 14

@@ -190,14 +190,6 @@ def test_a_package_that_fails_is_named_in_one_line(
     assert not tables.exists(ACCESSES)
 
 
-def test_a_package_that_fails_in_a_worker_of_spark_is_named(
-    install: Install, spark_engine: Engine, tables: Tables, records: str
-) -> None:
-    install(SHOWN["python"].replace("bytes < 0", "bites < 0"))
-    with pytest.raises(ConfigError, match=r"'myexp_log' of the package myexp failed: .*bites"):
-        pulled(spark_engine, tables, records)
-
-
 def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_path: Path) -> None:
     install(SHOWN["python"])
     (tmp_path / "site-myexp" / "myexp-1.0.dist-info" / "entry_points.txt").write_text(

@@ -10,25 +10,21 @@ import pytest
 from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
-from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
-from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
 from jobs.operator.operate.prometheus import of_status, of_steward
-from jobs.operator.operate.remedies import REMEDIES
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
 
-ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
 ENDS = dt.datetime(2026, 3, 3, 4, tzinfo=dt.UTC)
@@ -160,15 +156,6 @@ def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Setting
     assert alarm.text.startswith("queue liar names 10001 inputs, 1 before: does it repeat or invent work?")
 
 
-def test_every_alarm_has_a_remedy_and_a_section() -> None:
-    sections = set(re.findall(r"^### (\S+)$", (ROOT / "docs/troubleshoot.md").read_text(), re.MULTILINE))
-    names = ("jobs/operator/operate/alarms.py", "prefetch/steward/keeper.py", "jobs/loop/steward/steward.py")
-    code = [(ROOT / name).read_text() for name in names]
-    named = set(re.findall(r'alarm\(\s*"([a-z-]+)"|alarms\["([a-z-]+)"\]', "".join(code)))
-    raised = {plain or of_steward for plain, of_steward in named}
-    assert raised == set(REMEDIES) <= sections
-
-
 def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
     """The figures in a file, as Prometheus parses them."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -218,23 +205,6 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
         pass
     assert len(warnings) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["push", "status", "--cache", "xc1"], "push-status-xc1"),
-        (["compare-caches", "a", "b", "--began", "x", "--from", "x", "--to", "x"], "compare-caches"),
-        (["push", "--help"], None),
-        (["psuh", "--cache", "xc1"], None),
-    ],
-)
-def test_a_line_with_a_command_is_named_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], name: str | None
-) -> None:
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "prom"))
-    CliRunner().invoke(app, words)
-    assert [file.name for file in tmp_path.rglob("*.prom")] == ([f"cachecast-{name}.prom"] if name else [])
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(

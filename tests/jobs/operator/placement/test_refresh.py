@@ -25,7 +25,6 @@ from models.serving.versions import CHAMPION
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.fleet import Pending
 from prefetch.placement.snapshot import Snapshot, load
-from prefetch.plan.rules import belongs
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR, HORIZON = 3600, 2 * 86400
@@ -189,11 +188,6 @@ def test_what_a_push_gave_up_is_not_expected(
     assert ("prefetch" in {item["action"] for item in acting(tables, "e1")}) == (state == "planned")
 
 
-def test_standing_plans_count(tables: Tables) -> None:
-    assert [acting(tables, cache) for cache in ("e2", "f1")] == [[], []]
-    assert sorted(item["action"] for item in acting(tables, "e1")) == ["evict", "pin", "prefetch"]
-
-
 def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -323,12 +317,3 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         assert httpx.post(f"{started.url}/prefix", json=request).text == planned[names[0]]
         health = httpx.get(f"{started.url}/health").json()
         assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
-
-
-def test_plans_made_with_other_caches_configured_are_counted(tables: Tables, tmp_path: Path) -> None:
-    dids = [f"cms:/s{i}" for i in range(40)]
-    # As if e1's own host knew no other cache of the site: it pins all.
-    put(tables, PLANS, [item("pin", did) for did in dids], AS_OF, "e1")
-    others = belongs(dids, {"e1": 1, "e2": 1}, "e2").sum()
-    assert 0 < others < 40
-    assert run(tables, tmp_path / "p.db").misplaced == others

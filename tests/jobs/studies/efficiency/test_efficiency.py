@@ -1,7 +1,6 @@
 """Reads of jobs by place, and the efficiencies and settings that follow from them, as planted."""
 
 import base64
-import dataclasses
 import datetime as dt
 import json
 from pathlib import Path
@@ -47,31 +46,6 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
         assert 0.012 < group.cpu_efficiency_upper_share - group.cpu_efficiency_lower_share < 0.04
         assert group.failed_share == pytest.approx(planted.failed, abs=0.02)
     assert "a CPU efficiency of 9" in (tmp_path / "page.html").read_text()
-
-
-def test_where_all_jobs_failed_there_is_no_efficiency_but_waste(settings: Settings, tmp_path: Path) -> None:
-    plant(Tables(settings.tables.root), (Planted("remote", 40, 0.9, failed=1.0), Planted("hit", 40, 0.9)))
-    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    (failed,) = [group for group in answer.by_place if group.place == "remote"]
-    assert (failed.cpu_efficiency_share, failed.failed_share) == (None, 1)
-    assert failed.wasted_core_hours == failed.core_hours > 40
-    assert "Hits: a CPU efficiency" in (tmp_path / "page.html").read_text()
-
-
-def test_a_job_that_two_sources_report_is_told(settings: Settings) -> None:
-    tables = Tables(settings.tables.root)
-    plant(tables, PIC[:1])
-    rows = tables.read_arrow(JOB_RECORDS)
-    for name, values in (
-        ("source", ["wmarchive"] * len(rows)),
-        ("event_id", [f"w{k}" for k in range(len(rows))]),
-    ):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(values))
-    tables.replace_arrow(JOB_RECORDS, pa.concat_tables([tables.read_arrow(JOB_RECORDS), rows]))
-    both = efficiency.run(settings, DAYS)
-    assert both.sources == {"htcondor_history": 1000, "wmarchive": 1000}
-    answer = efficiency.run(settings, dataclasses.replace(DAYS, source="wmarchive"))
-    assert (answer.jobs, answer.sources) == (1000, {"wmarchive": 1000})
 
 
 def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(

@@ -186,15 +186,6 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
 
 
-def test_a_steward_that_has_nothing_to_learn_from_says_so(tiny: Path) -> None:
-    few = ("replay", "--trace", tiny, "--capacity", "20", "--json", "--policy")
-    with pytest.raises(CachecastError, match="steward learns from the accesses before --from"):
-        cachecast(*few, "steward")
-    rows = json.loads(cachecast(*few, "lru,steward-auto,Steward-S3-FIFO").stdout)
-    assert [row["policy"] for row in rows] == ["lru", "steward-auto", "steward-s3fifo", "bound"]
-    assert rows[0]["hits"] == rows[1]["hits"]
-
-
 def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:
     words = ["replay", "--policy", "lru", "--capacity", "9", "--json"]
     piped = CliRunner().invoke(app, [*words, "--trace", "-"], input=tiny.read_bytes())
