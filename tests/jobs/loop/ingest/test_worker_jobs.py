@@ -95,15 +95,13 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("by", ["local", "spark"])
 def test_efficiency_answers_rightly_for_records_as_they_come(
-    request: pytest.FixtureRequest, tmp_path: Path, shared: Callable[[str], Path], by: str
+    tmp_path: Path, shared: Callable[[str], Path]
 ) -> None:
-    engine = request.getfixturevalue("spark_engine") if by == "spark" else LocalEngine()
     for case, source, expected in ANSWERS:
         settings = Settings.load(tables=str(tmp_path / case), env={})
         path, page = str(shared(f"cases/{case}")), tmp_path / "page.html"
-        pull(engine, Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
+        pull(LocalEngine(), Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
         answer = efficiency.run(settings, JobSelection("2026-03-01", "2026-03-03"), out=page)
         (group,) = answer.by_place
         shares = [round(share or 0, 3) for share in (group.cpu_efficiency_share, group.failed_share)]
