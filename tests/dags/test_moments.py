@@ -323,7 +323,7 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
     assert "cannot report to the webhook: task failed" in caplog.text
 
 
-def deferred() -> pytest.RaisesExc[Exception]:
+def deferred() -> pytest.RaisesExc[BaseException]:
     from airflow.sdk.exceptions import TaskDeferred  # noqa: PLC0415  it loads Airflow
 
     return pytest.raises(TaskDeferred)
