@@ -199,7 +199,7 @@ TOGETHER = {
     "Spark": [
         *(
             f"{_PULLED}test_{what}"
-            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines", "known_names")
+            for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines")
         ),
         *(f"{_PULLED}test_{what}" for what in ("matrix", "source_packages", "worker_jobs")),
         "tests/jobs/ground/spark/test_session",

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -108,24 +107,6 @@ def test_errors_and_notes_name_arguments_and_no_options(tmp_path: Path) -> None:
         cachecast.read_trace(tmp_path / "t.csv", columns={"item": "file"})
     with pytest.raises(cachecast.CachecastError, match="give an earlier since"):
         cachecast.bound(READS, "20B", since="2026-03-01")
-
-
-def test_what_is_printed_is_one_line() -> None:
-    reads = cachecast.read_trace(READS)
-    replays = cachecast.replay(reads, "fifo", "20B")
-    bound, curve = cachecast.bound(reads, "20B"), cachecast.lru_curve(reads)
-    printed = [repr(value) for value in (bound, curve, reads, reads.trace, replays)]
-    assert all(len(text) < 200 and "\n" not in text for text in printed)
-    assert printed[0].startswith("Result(policy='bound', capacity_bytes=20, requests=4, hits=2")
-
-
-def test_sizes_are_text_bytes_or_shares() -> None:
-    replays = cachecast.replay(READS, "fifo", ["20B", 10, 0.5, np.int64(20)])  # type: ignore[list-item]
-    assert list(replays.gap_closed("fifo")) == [20, 10]
-    assert cachecast.bound(READS, "20B").hits == 2
-    curve = cachecast.lru_curve(READS)
-    assert curve.hit_ratio_at("20B") == curve.hit_ratio_at(20) == 0.5
-    assert curve.doubling_adds("10B") == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(

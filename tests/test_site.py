@@ -113,19 +113,6 @@ def far(text: str, printed: str, *, near: float) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if abs(figure(a) - figure(b)) > near * abs(figure(a))]
 
 
-def test_figures_are_compared_and_what_an_ellipsis_stands_for_is_not() -> None:
-    text = "At 500 GB, a steward saves 97.6 GB … (bounds 71.9 GB to 124 GB): …"
-    assert (
-        far(text, "At 500 GB, a steward saves 97.9 GB per 7 d (bounds 72 GB to 0.124 TB): no", near=0.03)
-        == []
-    )
-    assert far(text, "At 500 GB, a steward saves 110 GB per d (bounds 71.9 GB to 124 GB): no", near=0.1) == [
-        ("97.6 GB", "110 GB")
-    ]
-    assert far("│ lru │  500 GB │ 7 087 │", "│ lru     │ 500 GB │  7 087 │", near=0) == []
-    assert far("http://127.0.0.1:8400", "http://127.0.0.1:8400", near=0) == []
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short name, as a reader's, which tables have room for."""

@@ -122,15 +122,6 @@ def test_labels_equal_plain_loops(seed: int) -> None:
         }
 
 
-def test_without_a_read_nothing_is_read() -> None:
-    worlds = random_worlds(1, n_worlds=1)
-    accesses, _ = tables_of(worlds)
-    reads = labels.Reads(accesses.slice(0, 0).select(list(labels.COLUMNS)), until_s=worlds.start)
-    (row,) = reads.labels(pa.array(["a:b"]), worlds.start - worlds.spec.cycle_s * 9, worlds.spec).to_pylist()
-    assert {row[name] for name in worlds.spec.label_columns} == {0}
-    assert row["next_access_s"] is None
-
-
 def test_a_horizon_is_at_most_63_days() -> None:
     worlds = random_worlds(1, n_worlds=1, cycle_s=86400)
     accesses, _ = tables_of(worlds)

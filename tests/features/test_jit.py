@@ -98,16 +98,6 @@ def test_a_lock_that_somebody_keeps_only_delays(tmp_path: Path, begin: Begin) ->
     assert compiled(waiting) == 2
 
 
-def test_where_no_lock_can_be_made_a_kernel_is_compiled_all_the_same(tmp_path: Path, begin: Begin) -> None:
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__" / "made.lock").symlink_to("nowhere")
-    begun = begin()
-    assert begun.stdin is not None
-    begun.stdin.write("\n")
-    assert compiled(begun) == 2
-    assert not (tmp_path / "__pycache__" / "nowhere").exists()
-
-
 def go(begun: subprocess.Popen[str]) -> int:
     """Let it call its kernels; how many it compiled."""
     assert begun.stdin is not None

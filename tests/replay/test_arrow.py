@@ -78,12 +78,6 @@ def test_a_size_is_the_catalogues_then_what_most_rows_state_then_unknown() -> No
     )
 
 
-def test_of_sizes_stated_as_often_the_largest_counts_in_any_order() -> None:
-    for times in ((9, 1), (1, 9)):
-        rows = [(at, "a", size, 1, "y") for at, size in zip(times, (5, 6), strict=True)]
-        assert from_arrow(accesses(*rows)).trace.size_bytes.tolist() == [6]
-
-
 def test_closes_and_reads_are_taken_where_stated() -> None:
     table = accesses((1, "a", 10, 1, "1"), (2, "a", 10, 1, "2"), (3, "a", 10, 2, "3"), (4, "a", 10, 1, "4"))
     table = table.append_column("closed_at", times([5, None, 2, 4]))
@@ -95,13 +89,6 @@ def test_closes_and_reads_are_taken_where_stated() -> None:
         "accesses that close before they open, taken as closed at once: 2",
         "accesses that read more than their file's size, taken as read whole: 1",
     )
-
-
-def test_whole_reads_that_end_at_once_cost_nothing() -> None:
-    table = accesses((1, "a", 10, 1, "1"))
-    table = table.append_column("closed_at", times([1])).append_column("read_bytes", pa.array([10]))
-    trace = from_arrow(table).trace
-    assert (trace.close_s, trace.read_bytes) == (None, None)
 
 
 def test_a_site_is_chosen_before_sizes_are_looked_for() -> None:
@@ -193,10 +180,6 @@ def test_a_reader_is_a_task_else_a_user_else_nobody(tmp_path: Path) -> None:
     users = context_of(loaded(tmp_path, user="who", task=""))
     assert users.reader.tolist() == [1, 3, 1, 0, 0]
     assert context_of(loaded(tmp_path, task="")).reader.tolist() == [0] * 5
-
-
-def test_kinds_are_extensions(tmp_path: Path) -> None:
-    assert context_of(loaded(tmp_path)).files.tier.tolist() == [0, 0, 1, 2]
 
 
 def test_another_trace_numbers_kinds_by_a_vocabulary_that_was_kept() -> None:

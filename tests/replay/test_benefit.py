@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
-from replay.comparison import BOUNDS, Candidates, Comparison, Gap, compare, replay_candidates
+from replay.comparison import BOUNDS, Candidates, Comparison, compare, replay_candidates
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
-from replay.policies import run_policy
 from replay.study.benefit import (
     PUBLISHED_POINTS,
     SSD,
@@ -156,16 +155,6 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
         assert {row.capacity_bytes for row in at.rows.values()} == {at.capacity_bytes}
 
 
-def test_without_watermarks_every_policy_decides_at_each_access(trace: Trace) -> None:
-    (at,) = compare(trace, [in_line(5000, "lru", "gdsf")])
-    assert at.rows["lru"].result.wan_bytes == run_policy("lru", trace, 5000).wan_bytes
-    gap = at.hits_gap_closed("gdsf")
-    assert gap is not None and gap > 0
-    assert {row.result.capacity_bytes for row in at.rows.values()} == {5000}
-    (alone,) = compare(trace, [Candidates(5000, {"gdsf": None})])
-    assert (alone.gap("gdsf"), alone.hits_gap_closed("gdsf")) == (None, None)
-
-
 def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> None:
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
@@ -176,20 +165,3 @@ def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> No
         core_hours = rows[name].core_hours
         assert core_hours is not None and core_hours.tolist() == [rows[name].result.hits]
     assert rows["bound"].core_hours is None
-
-
-def test_a_plan_needs_watermarks() -> None:
-    with pytest.raises(ConfigError, match="plans need watermarks"):
-        Candidates(5000, {}, planners={"lru+plan": Idle()})
-
-
-def test_no_gap_is_none(trace: Trace) -> None:
-    (at,) = compare(trace, [in_line(trace.footprint_bytes * 2, "lru", "fifo")])
-    assert (closed(at, "fifo"), at.hits_gap_closed("fifo")) == (None, None)
-    days = np.array([5, 7])
-    assert Gap.of(days - 2, lru=days, bound=days - 4).closed == 0.5
-
-
-def test_errors_reach_the_caller(trace: Trace) -> None:
-    with pytest.raises(ConfigError, match="no policy is called"):
-        compare(trace, [in_line(5000, "fifo9")])

@@ -156,27 +156,3 @@ def test_ratios_that_floats_round_are_found_exactly() -> None:
         assert curve.capacity_for(hit_ratio=hits / 100) == 5
     assert curve.capacity_for(hit_ratio=1) is None
     assert curve.capacity_for(hit_ratio=0.5, byte_hit_ratio=1) is None
-
-
-def test_doubling_adds_what_lies_between() -> None:
-    item = np.array([0, 1, 2, 0, 1, 2, 2])
-    curve = lru_curve(Trace(np.arange(7), item.astype(np.int32), np.array([1, 1, 2])))
-    assert curve.capacity_bytes.tolist() == [2, 4]
-    assert curve.doubling_adds(2) == pytest.approx((3 / 7, 4 / 10))
-
-
-def test_a_trace_read_once_has_no_hit_at_any_capacity() -> None:
-    curve = lru_curve(Trace(np.arange(3), np.arange(3, dtype=np.int32), np.ones(3, np.int64)))
-    assert curve.hit_ratio_at(100) == 0
-    assert curve.capacity_for(hit_ratio=0.1) is None
-    with pytest.raises(InputError, match="after the last access"):
-        lru_curve(Trace(np.arange(3), np.arange(3, dtype=np.int32), np.ones(3, np.int64)), count_from_s=9)
-
-
-def test_renumbering_slots_many_times_changes_nothing() -> None:
-    rng = np.random.default_rng(2)
-    item = rng.integers(0, 30, 20_000, dtype=np.int32)
-    trace = Trace(np.arange(item.size), item, rng.integers(1, 100, 30))
-    curve = lru_curve(trace)
-    for capacity in range(curve.exact_from_bytes, trace.footprint_bytes, 97):
-        assert curve.hit_ratio_at(capacity) == run_policy("lru", trace, capacity).hit_ratio

@@ -107,33 +107,6 @@ def test_hit_ratios_come_from_passes_that_follow_each_other(lines: dict[str, lis
     assert all(line.produced < 0.15 for line in calibration(apart) if "hit" in line.what)
 
 
-def test_what_comes_back_once_a_week_makes_a_step(lines: dict[str, list[Line]]) -> None:
-    low, high = (line.produced for line in lines["socal"] if "hit" in line.what)
-    assert low == pytest.approx(0.62, abs=0.1) and high > low + 0.1
-    blurred = generate(config_of("socal", scale=0.05, return_sigma=2.0))
-    low, high = (line.produced for line in calibration(blurred) if "hit" in line.what)
-    assert high < low + 0.1
-
-
-def test_days_and_scale_multiply_accesses_and_files(generated: dict[str, Workload]) -> None:
-    base = generated["pic"]
-    longer, larger = (generate(config_of("pic", **changes)) for changes in ({"days": 45}, {"scale": 1.5}))
-    for other in (longer, larger):
-        assert other.n_accesses == 1.5 * base.n_accesses
-        assert other.n_files == pytest.approx(1.5 * base.n_files, abs=2)
-    of_longer = {line.what: line for line in calibration(longer)}
-    assert of_longer["accesses per day"].published == 5000
-    assert {line.what: line for line in calibration(larger)}["accesses per day"].published == 7500
-
-
-def test_the_report_says_where_its_hit_ratios_do_not_hold() -> None:
-    calibrated = calibration(generate(config_of("mwt2", days=2, scale=0.05, close_share=0.0)))
-    off = [line.note for line in calibrated if "hit" in line.what]
-    assert len(off) == 2
-    assert all("of 2 days; calibrated for 31" in note and "docs/workload.md" in note for note in off)
-    assert not any("docs/workload.md" in line.note for line in calibrated if line.metric == "accesses")
-
-
 def test_slices_follow_each_other_and_stay_the_same(
     generated: dict[str, Workload], monkeypatch: pytest.MonkeyPatch
 ) -> None:

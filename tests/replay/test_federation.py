@@ -2,7 +2,6 @@
 
 import math
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,39 +80,6 @@ def test_what_cannot_be_shared_out_is_named() -> None:
 
 
 MB = 10**6
-
-
-def trace(reads: list[tuple[int, int]], sizes: list[int], **more: Any) -> Trace:
-    times, items = zip(*reads, strict=True)
-    return Trace(np.array(times), np.array(items), np.array(sizes), **more)
-
-
-def test_a_short_read_waits_for_its_own_bytes_alone_and_the_file_travels_once() -> None:
-    reads = trace([(0, 0), (2, 0)], [100 * MB], read_bytes=np.array([10 * MB, 50 * MB]))
-    site, origin = simulate_levels(reads, [Level("site", 1000 * MB, link_bytes_s=10 * MB)])
-    assert origin.wait_s.tolist() == pytest.approx([1])
-    assert site.wait_s.tolist() == pytest.approx([3])
-    assert (site.asked_bytes, site.hit_bytes, site.in_bytes) == (60 * MB, 50 * MB, 100 * MB)
-
-
-def test_a_link_that_is_asked_for_more_than_it_carries_says_so() -> None:
-    reads = trace([(i, i) for i in range(100)], [100 * MB] * 100)
-    site, origin = simulate_levels(reads, [Level("site", 10**12, link_bytes_s=MB)])
-    assert site.peak_hour_share == pytest.approx(10_000 / 3600)
-    assert origin.wait_s[-1] == pytest.approx(100 * 100 - 99)
-
-
-def test_levels_by_reader_need_readers_and_others_do_not() -> None:
-    reads = trace([(0, 0), (1, 0)], [1])
-    with pytest.raises(ConfigError, match="who reads"):
-        simulate_levels(reads, [Level("node", 10, 4, by="reader")])
-    assert simulate_levels(reads, [Level("node", 10, 4)])[0].hits == 1
-
-
-def test_jobs_that_run_anywhere_ask_every_cache() -> None:
-    """Of many reads of one file each of four caches misses the first alone."""
-    reads = trace([(i, 0) for i in range(400)], [1])
-    assert simulate_levels(reads, [Level("node", 10, 4, by="any")])[1].requests == 4
 
 
 def plain(

@@ -87,18 +87,6 @@ def test_nights_and_weekends_are_quieter(config: WorkloadConfig, accesses: pa.Ta
     assert (weekend & weeks).sum() / 2 < 0.8 * (~weekend & weeks).sum() / 5
 
 
-def test_new_versions_take_over(accesses: pa.Table) -> None:
-    table = accesses.select(["dataset", "accessed_at"]).to_pandas()
-    table["dataset"] = table["dataset"].astype(str)
-    table["line"] = table["dataset"].str.replace(r"-v\d/", "/", regex=True)
-    second = table[table["dataset"].str.contains("-v2/")]
-    assert second["line"].nunique() >= 5
-    begins = second.groupby("line")["accessed_at"].min().rename("begins")
-    first = table[~table["dataset"].str.contains("-v2/")].merge(begins, on="line")
-    late = first["accessed_at"] > first["begins"] + np.timedelta64(7, "D")
-    assert late.mean() < 0.15
-
-
 def test_passes_go_through_whole_datasets(accesses: pa.Table, files: pa.Table) -> None:
     """Most tasks read every file of their dataset, once each."""
     reads = accesses.select(["task", "dataset", "did"]).to_pandas().astype(str)

@@ -81,7 +81,7 @@ def on_disk(site: Loopback) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("experiment", ["atlas", "a user of atlas", "cms", "cms, cache elsewhere"])
+@pytest.mark.parametrize("experiment", ["a user of atlas", "cms, cache elsewhere"])
 def test_a_cache_and_rucio_mean_the_same_files(
     running: tuple[Loopback, Path], tmp_path: Path, xrootd: str, experiment: str
 ) -> None:

@@ -1,23 +1,18 @@
 """The pages in a real browser: they open without an error, plots are there, nothing is wider than a phone."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cachecast_main import asked
 from job_records import plant
-from placement_server import refresh, serving
 
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import EvaluationAnswer, export_evaluation
-from jobs.pages.page import Section, page
 
 pytestmark = pytest.mark.service
 
 WIDTHS = (360, 1200)
-LOOP = Path(__file__).parents[2] / "docs/pictures/loop.svg"
-SEEN_ROWS = "[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility()).length"
 
 
 @pytest.fixture(scope="module")
@@ -75,41 +70,6 @@ def test_an_evaluation_opens_without_a_fault(browser: Any, walk: Path, width: in
     assert browser.ask("document.querySelectorAll('.answer').length") == 4
 
 
-def test_a_fold_is_offered_only_where_it_hides_a_row(browser: Any, tmp_path: Path) -> None:
-    names = [f"policy {n:02d}" for n in range(12)]
-    for last, is_folded in (("lru", False), ("sieve", True)):
-        rows = [{"policy": policy, "capacity_bytes": 10} for policy in (*names, last)]
-        (tmp_path / "fold.html").write_text(
-            page(title="t", subtitle="", answers=[], sections=[Section("s", rows=rows)])
-        )
-        browser.open(tmp_path / "fold.html", width=1200)
-        assert browser.ask("document.querySelector('.fold').checkVisibility()") == is_folded
-        assert browser.ask(SEEN_ROWS) == (12 if is_folded else 13)
-        browser.ask("document.querySelector('.fold').open = true")
-        assert browser.ask(SEEN_ROWS) == 13
-
-
-def test_the_words_of_the_drawn_loop_fit_their_boxes(browser: Any) -> None:
-    browser.open(LOOP, width=1000)
-    outside = browser.ask(
-        "(() => { const boxes = [...document.querySelectorAll('g rect')].map(e => e.getBBox());"
-        " return [...document.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]).filter("
-        "([_, t]) => boxes.some(b => t.x < b.x + b.width && t.x + t.width > b.x && t.y < b.y + b.height"
-        " && t.y + t.height > b.y && (t.x < b.x + 3 || t.x + t.width > b.x + b.width - 3)))"
-        ".map(([text]) => text); })()"
-    )
-    assert outside == []
-
-
-def test_a_page_can_be_read_in_the_dark(browser: Any, walk: Path) -> None:
-    browser.in_the_dark(True)
-    try:
-        assert browser.faults(walk, width=1200) == []
-        assert browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(22, 25, 29)"
-    finally:
-        browser.in_the_dark(False)
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of each other kind, by name in a folder."""
@@ -150,18 +110,6 @@ def test_every_page_opens_on_a_desk_on_a_phone_in_the_dark_and_on_paper(
     assert answers and all(answer.endswith(".") for answer in answers)
 
 
-def test_long_tables_are_folded_on_paper(browser: Any, small: Path) -> None:
-    browser.open(small / "curve.html", width=760)
-    browser.on_paper(True)
-    rows, rest = browser.ask(
-        "[[...document.querySelectorAll('tbody tr')].filter(e => e.checkVisibility()).length,"
-        " getComputedStyle(document.querySelector('.scroll'), '::after').content]"
-    )
-    browser.on_paper(False)
-    assert rows == 12
-    assert "rows; the screen shows all" in rest
-
-
 EMPTY = '<svg width="300" height="0"></svg>'
 BAD = {
     "Runtime.consoleAPICalled": "<script>console.error('broken')</script>",
@@ -183,15 +131,3 @@ def test_a_fault_would_be_seen(browser: Any, tmp_path: Path, fault: str) -> None
     )
     faults = browser.faults(page, width=360)
     assert any(fault in line for line in faults), faults
-
-
-def test_the_placement_services_pages_need_no_other_host(browser: Any, tmp_path: Path) -> None:
-    refresh(tmp_path / "placement.db")
-    with serving(tmp_path / "placement.db") as server:
-        for path in ("/", "/docs"):
-            browser.open(f"{server.url}{path}", width=1200)
-            deadline = time.monotonic() + 30
-            while "/serverRanges" not in browser.ask("document.body.innerText"):
-                assert time.monotonic() < deadline, browser.complaints(server.url)
-                time.sleep(0.1)
-            assert browser.complaints(server.url) == []

@@ -94,10 +94,6 @@ def test_a_dropped_server_gets_no_pfn_and_the_others_keep_theirs(
     assert all(after[name] == pfn for name, pfn in before.items() if "xc3:" not in pfn)
 
 
-def test_clients_at_the_origin_or_without_caches_read_directly(admin: Any) -> None:
-    assert pfns(admin, "ORIGIN_SITE") == pfns(admin, "NOWHERE")
-
-
 def test_virtual_placement_names_our_sites(
     rucio: RucioServer, admin: Any, placement: PlacementServer
 ) -> None:

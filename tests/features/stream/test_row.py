@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from stream_oracle import Known, Read
 from stream_oracle import row as expected_row
 
-from features.common.jit import bare, kernel
 from features.spec import COLUMNS, UNITS, FeatureSpec
 from features.stream import state as kernels
 from features.stream.row import row
@@ -97,16 +96,6 @@ def one_dataset(n_files: int, *, listed: int = 0, history_s: float = math.inf) -
     )
 
 
-def test_a_task_may_pause_for_twelve_hours_and_a_user_for_three() -> None:
-    (task,), (user,) = task_number(np.array([7])).tolist(), user_number(np.array([7])).tolist()
-    for reader, pause_h in ((task, 12), (user, 3), (0, 3)):
-        for hours, n_passes in ((pause_h, 1), (pause_h + 0.1, 2)):
-            reads = [Read(0.0, 0, reader), Read(hours * 3600, 0, reader)]
-            files = one_dataset(1)
-            columns = columns_of(after(files, reads), files, 0, hours * 3600)
-            assert columns["dataset_n_passes"] == n_passes, (reader, hours)
-
-
 def test_readers_of_both_kinds_never_share_a_number() -> None:
     codes = np.array([0, 1, 2, 2**51 - 1])
     tasks, users = task_number(codes), user_number(codes)
@@ -120,11 +109,6 @@ def test_a_million_reads_of_one_file_at_one_time() -> None:
     merged = columns_of(after(files, [Read(50.0, 0, 2, 1e5)]), files, 0, 50.0)
     for name in ("n_reads", "decayed_2h", "dataset_decayed_192h", "dataset_n_passes", "pass_0_share"):
         assert many[name] == merged[name], name
-
-
-def test_a_kernel_runs_where_its_machine_code_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numba.core.caching.CompileResultCacheImpl._locator_classes", [])
-    assert [compiled(lambda x: x + 1)(1) for compiled in (kernel, bare)] == [2, 2]
 
 
 def test_every_model_input_has_a_unit() -> None:

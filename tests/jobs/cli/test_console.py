@@ -99,18 +99,6 @@ def test_steps_have_lines(steps: list[tuple[int, int, str]], each_s: int, lines:
     assert printed(steps, each_s=each_s) == lines
 
 
-def test_many_steps_have_a_line_a_minute() -> None:
-    lines = printed([(n, 100, f"file {n}") for n in range(100)], each_s=3)
-    assert len(lines) == 5
-    assert lines[2] == "up: file 59, 59 of 100 done (3m)"
-
-
-def test_work_without_steps_tells_its_time() -> None:
-    lines = Lines("pulling", now_s=0)
-    assert lines.due(59) is None
-    assert lines.due(60) == "pulling (1m)"
-
-
 def test_without_a_terminal_lines_are_written_while_the_work_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,14 +110,6 @@ def test_without_a_terminal_lines_are_written_while_the_work_goes_on(
         while not (screen := capsys.readouterr().err) and time.monotonic() < limit_s:
             time.sleep(0.01)
     assert screen == "up: mlflow, 0 of 1 done (0s)\n"
-
-
-def test_in_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.StringIO()
-    monkeypatch.setattr(console, "err", Console(file=file, force_terminal=True, width=80))
-    with console.progress("up") as advance:
-        advance(1, 2, "mlflow")
-    assert "up: mlflow" in file.getvalue()
 
 
 @pytest.fixture
@@ -161,11 +141,6 @@ def test_quiet_silences_and_verbose_explains(
     assert ("settings from" in screen) == explained
 
 
-def test_a_command_after_a_quiet_one_is_not_quiet(listing: None) -> None:
-    CliRunner().invoke(app, ["caches", "--quiet"])
-    assert "note: a remark" in CliRunner().invoke(app, ["caches"]).stderr
-
-
 def drawn(rows: list[Row], width: int) -> list[str]:
     screen = Console(file=io.StringIO(), width=width)
     for part in layout.table(rows, width=width):
@@ -182,11 +157,6 @@ def test_a_table_with_room_is_a_grid_and_one_without_is_a_block_per_row() -> Non
     rows: list[Row] = [{f"time_of_{n}": AT for n in range(5)}, {f"time_of_{n}": AT for n in range(5)}]
     assert drawn(rows, 200)[0].startswith("┏")
     assert drawn(rows, 80)[:3] == [f"time of 0: {AT}", f"  time of 1: {AT}", f"  time of 2: {AT}"]
-
-
-def test_a_list_of_sentences_has_a_line_for_each() -> None:
-    facts = [str(line) for line in layout.facts({"notes": ("one thing", "another thing"), "n": 1}, width=80)]
-    assert facts == ["notes:", "  - one thing", "  - another thing", "n: 1"]
 
 
 CELLS = st.one_of(
@@ -226,15 +196,6 @@ def test_rows_that_are_compared_are_a_grid_on_80_characters(columns: tuple[str, 
         return COUNTED.get(key, 45_678_901_234_567 if is_bytes else 0.54321)
 
     assert layout.fits([{key: largest(key) for key in columns}] * 3, width=80)
-
-
-@pytest.mark.parametrize("width", [20, 80])
-def test_a_paragraph_keeps_its_words_and_indents(width: int) -> None:
-    plain = "  three times as much as the cache of today can hold at its high watermark"
-    lines = layout.paragraph(plain, width=width).splitlines()
-    assert lines[0].startswith("  three")
-    assert " ".join(plain.split()) == " ".join(" ".join(lines).split())
-    assert max(map(len, lines)) <= width
 
 
 def test_days_are_ranges_and_counts_of_nothing_are_left_out() -> None:

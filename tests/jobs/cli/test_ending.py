@@ -1,14 +1,19 @@
 """How a command ends: by Ctrl-C in one line, and leaving nothing that others may read or write."""
 
+import contextlib
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+
+from jobs.ground.signals import Stopped, until_signalled
 
 COMMAND = """
 import logging, sys, threading, time
@@ -114,3 +119,43 @@ def test_others_read_and_write_nothing_that_a_command_leaves(tmp_path: Path, eng
     # node_exporter is another account.
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "metrics").iterdir()}
     assert modes == {0o644}
+
+
+class SignalledInFinalizer:
+    """An object during whose finalizer a signal comes."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_that_comes_in_a_finalizer_ends_what_may_be_ended() -> None:
+    start_s = time.monotonic()
+    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
+        SignalledInFinalizer()
+        time.sleep(20)
+    assert stopping() and time.monotonic() - start_s < 10
+
+
+def test_a_second_signal_while_the_first_is_sent_again_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hurried(threading.Timer):
+        def start(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            super().start()
+
+    monkeypatch.setattr("jobs.ground.signals.threading.Timer", Hurried)
+    start_s = time.monotonic()
+    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
+        SignalledInFinalizer()
+        SignalledInFinalizer()
+        time.sleep(20)
+    assert stopping() and time.monotonic() - start_s < 10
+
+
+def test_a_signal_in_a_finalizer_at_the_end_of_the_block_is_remembered() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with until_signalled() as stopping:
+        with contextlib.suppress(Stopped), stopping.at_once():
+            SignalledInFinalizer()
+        time.sleep(0.05)
+        assert stopping()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,6 +1,5 @@
 """The command line: errors are one line with a remedy, answers are JSON where asked, help is whole."""
 
-import importlib.metadata
 import json
 import shlex
 import subprocess
@@ -15,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from jobs.cli.layout import EXAMPLES
-from jobs.cli.main import GROUPS, app
+from jobs.cli.main import app
 
 
 @pytest.mark.parametrize(
@@ -83,22 +82,6 @@ def test_a_pull_of_rejected_rows_alone_fails(tmp_path: Path) -> None:
     assert answer.stderr.startswith(f"error: every row of {tmp_path / 'traces'} was rejected")
 
 
-def test_a_mistyped_command_gets_a_suggestion() -> None:
-    answer = cachecast("wrth-it")
-    assert answer.returncode == 2
-    assert "'worth-it'" in answer.stderr
-
-
-def test_without_java_the_remedy_is_that_of_the_doctor(tmp_path: Path) -> None:
-    answer = cachecast(
-        *("features", "--as-of", "2026-03-01", "--tables", tmp_path),
-        PATH="/nowhere",
-        CACHECAST_SPARK__MASTER="spark://cluster.example.org:7077",
-    )
-    remedy = "error: there is no java on PATH; Spark needs Java 17: conf/deploy/system.sh core\n"
-    assert (answer.returncode, answer.stderr) == (1, remedy)
-
-
 @pytest.mark.parametrize("blocks", [0, 6])
 def test_a_full_disk_is_told_in_one_line_with_its_remedy(tmp_path: Path, blocks: int) -> None:
     trace = {"eventType": "get_sm", "scope": "cms", "filename": "f", "uuid": "1", "filesize": 1}
@@ -130,11 +113,6 @@ def test_the_doctor_tells_what_is_there_and_fails_for_what_is_not(tmp_path: Path
 WORDS = "import sys; sys.argv = ['cachecast', *sys.argv[1:]]; from jobs.cli.main import main; main()"
 
 
-def test_the_help_begins_with_where_to_begin() -> None:
-    first = next(iter(GROUPS.values()))
-    assert [command.__name__ for command in first] == ["init", "doctor", "worth_it", "demo"]
-
-
 def screen_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     """What is printed in a terminal wide enough for one line per option."""
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 1000)
@@ -164,16 +142,6 @@ def test_the_help_is_whole_and_ends_with_an_example_that_the_command_takes(
     monkeypatch.undo()
     narrow = CliRunner().invoke(app, [*command.split(), "-h"], env={"COLUMNS": "80"}).output.split()
     assert {word for text in helps for word in text.split()} <= set(narrow)
-
-
-@pytest.mark.parametrize("command", ["", "pull", "rucio sync"])
-def test_help_has_a_short_form(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    short, long = (screen_of(monkeypatch, *command.split(), option) for option in ("-h", "--help"))
-    assert short == long
-
-
-def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert screen_of(monkeypatch, "--version") == f"cachecast {importlib.metadata.version('cachecast')}"
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,16 @@
 """Pages: what a script reads is data, whatever the names; one script, named by its hash; any plot."""
 
 import base64
-import datetime as dt
 import hashlib
 import re
 from typing import Any
 
 import matplotlib as mpl
-import pytest
-from matplotlib.dates import date2num
 
-from jobs.ground.text import text
-from jobs.pages import plots
-from jobs.pages.drawing import STYLE, Plot, Point, dated
+from jobs.pages.drawing import STYLE, Plot, Point
 from jobs.pages.page import Capacities, Figure, Section, page
 from jobs.pages.runs import comparison
 from jobs.pages.verdicts import by_merit, savings, verdict
-from replay.policies import POLICIES
 
 
 def plot(*names: str, policy: bool = True) -> Plot:
@@ -56,76 +50,6 @@ def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in html
     )
     assert not re.findall(r'(?:src|href)="(?!#|data:,)', html)
-
-
-def rows_of(policies: list[str]) -> list[dict[str, object]]:
-    return [
-        {"policy": p, "capacity_bytes": size, "capacity_fraction": size / 100, "byte_hit_ratio": 0.01 * k}
-        for k, p in enumerate(policies)
-        for size in (10, 20)
-    ]
-
-
-def test_no_two_policies_look_alike() -> None:
-    policies = [*POLICIES, "lru+plan", "bound", *(f"policy {n}" for n in range(25))]
-    styles = plots.styles(policies)
-    assert list(styles) == policies
-    looks = {(s["marker"], s.get("fillstyle")) for s in styles.values()}  # all that black and white leaves
-    assert len(looks) == len(styles)
-
-
-def test_lru_comes_first_and_the_best_possible_last() -> None:
-    ranked = sorted(["bound", "sieve", "clairvoyant", "lru+plan", "fifo", "lru"], key=plots.rank)
-    assert ranked == ["lru", "lru+plan", "fifo", "sieve", "clairvoyant", "bound"]
-
-
-def test_one_capacity_is_sorted_bars_with_the_bound_as_a_line() -> None:
-    rows = [row for row in rows_of(["lru", "fifo", "sieve", "bound"])[::-1] if row["capacity_bytes"] == 10]
-    gaps = ("byte_gap_closed", "byte_gap_closed_lower", "byte_gap_closed_upper")
-    judged = [row | dict(zip(gaps, (k / 9, None, None), strict=True)) for k, row in enumerate(rows[::-1])]
-    for drawn, best in (
-        (plots.hit_ratio_against_capacity(rows), "bound, 3.0 %"),
-        (plots.gap_closed(judged, "capacity_bytes"), "bound, 100.0 %"),
-    ):
-        ticks = [tick.get_text().split(",")[0] for tick in drawn.axes.get_yticklabels()]
-        assert ticks == ["lru", "fifo", "sieve"][-len(ticks) :] and len(ticks) >= 2
-        assert [text.get_text() for text in drawn.axes.texts] == [best]
-        assert best in drawn.svg()
-
-
-def test_an_axis_has_the_unit_of_the_capacities_that_were_asked_for() -> None:
-    rows = [row | {"capacity_bytes": row["capacity_bytes"] * 10**12} for row in rows_of(["lru", "bound"])]
-    drawn = plots.hit_ratio_against_capacity(rows).svg()
-    assert ">10 TB<" in drawn and "% of the bytes" not in drawn
-    assert "% of the bytes" in plots.hit_ratio_against_capacity(rows, "capacity_fraction").svg()
-
-
-def test_no_line_crosses_the_names_of_the_watermarks_and_a_share_of_bytes_is_no_bytes() -> None:
-    level = [(dt.datetime(2026, 3, day, tzinfo=dt.UTC), 90 + day % 6) for day in range(1, 28)]
-    drawn = plots.fill_level({"": level}, capacity_bytes=100, watermarks=(0.9, 0.95))
-    drawn.svg()
-    assert len(drawn.axes.texts) == 2
-    assert all(label.get_window_extent().x0 > drawn.axes.bbox.x1 for label in drawn.axes.texts)
-    assert text("of_bytes_share", 1.0) == "100.0 %"
-
-
-def test_marks_of_the_highest_value_are_inside_the_plot() -> None:
-    rows = [row | {"byte_hit_ratio": 0.7 + 4 * row["byte_hit_ratio"]} for row in rows_of(["a", "b", "c"])]
-    drawn = plots.hit_ratio_against_capacity(rows)
-    drawn.svg()
-    top = drawn.axes.bbox.y1 - drawn.axes.transData.transform((0, 78))[1]
-    assert top > 5
-
-
-@pytest.mark.parametrize(
-    ("first", "n_days", "labels"),
-    [("2026-09-12", 30, ["13", "Sep", "17"]), ("2026-09-30T12:00", 14, ["Oct", "03"])],
-)
-def test_the_first_day_of_an_axis_has_its_month(first: str, n_days: int, labels: list[str]) -> None:
-    plot, begin = Plot(), dt.datetime.fromisoformat(first)
-    plot.axes.plot([date2num(begin) + n for n in range(n_days)], range(n_days))
-    dated(plot.axes)
-    assert re.findall(r"<text[^>]*>([^<]*)</text>", plot.svg())[: len(labels)] == labels
 
 
 def row(policy: str, size: int, wan: int, gap: float | None = None, **more: Any) -> dict[str, Any]:

@@ -10,11 +10,8 @@ from sklearn import metrics as reference
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from models.evaluation.metrics import (
-    LEAST_GROUPS,
     quality,
     quality_bounds,
-    ranking_quality,
-    reliability,
     times_drawn,
 )
 from models.evaluation.promotion import choose_weight
@@ -49,28 +46,11 @@ def test_calibration_error_of_ten_equal_bins() -> None:
     assert quality(y, p).calibration_error == pytest.approx(slow, abs=2e-3)
 
 
-def test_equal_probabilities_share_a_bin() -> None:
-    curve = reliability([0, 1, 1, 1], [0.5, 0.5, 0.5, 0.9])
-    assert [(b.predicted, b.weight) for b in curve] == [(0.5, 3.0), (0.9, 1.0)]
-    assert curve[0].observed == pytest.approx(2 / 3)
-
-
 def test_one_class_has_no_ranking_but_a_loss() -> None:
     figures = quality([1, 1], [0.5, 0.5])
     assert math.isnan(figures.auc)
     assert figures.log_loss == pytest.approx(math.log(2))
     assert "auc" not in figures.numbers
-
-
-def test_scores_are_only_ranked() -> None:
-    figures = ranking_quality([0, 1, 1], [-5.0, 3.0, 100.0])
-    assert figures.auc == 1.0
-    assert set(figures.numbers) == {"auc", "average_precision", "n_rows", "positive_share"}
-
-
-def test_empty_input_is_refused() -> None:
-    with pytest.raises(ValueError, match="equal lengths"):
-        quality([], [])
 
 
 FIGURES = ("auc", "average_precision", "calibration_error")
@@ -132,27 +112,6 @@ def test_many_scores_are_compared_in_steps_that_are_fine_enough() -> None:
     bounds = quality_bounds(quality(y, p), y, p, group)
     whole = quality_bounds(quality(y, np.round(p, 3)), y, np.round(p, 3), group)
     assert bounds == pytest.approx(whole, abs=0.002)
-
-
-def test_scores_that_are_no_probabilities_have_no_calibration() -> None:
-    y, p, group = drawn(4, 50)
-    bounds = quality_bounds(ranking_quality(y, 10 * p), y, 10 * p, group)
-    assert set(bounds) == {f"{name}_{end}" for name in FIGURES[:2] for end in ("lower", "upper")}
-
-
-@pytest.mark.parametrize("n_groups", [1, LEAST_GROUPS - 1])
-def test_few_datasets_have_no_bounds(n_groups: int) -> None:
-    y, p, group = drawn(5, n_groups)
-    assert not quality_bounds(quality(y, p), y, p, group)
-
-
-def test_a_class_in_one_dataset_has_no_bounds() -> None:
-    group = np.repeat(np.arange(30), 5)
-    y = (group == 3).astype(float)
-    p = np.linspace(0, 1, len(y))
-    assert not quality_bounds(quality(y, p), y, p, group)
-    assert math.isnan(quality(np.zeros(150), p).auc)
-    assert not quality_bounds(quality(np.zeros(150), p), np.zeros(150), p, group)
 
 
 DAY_S, HOUR_S = 86400, 3600

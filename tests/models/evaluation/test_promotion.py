@@ -214,11 +214,6 @@ def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch)
     assert parts == whole
 
 
-def test_a_bootstrap_needs_days() -> None:
-    with pytest.raises(ValueError, match="need days"):
-        mean_interval([], block=7)
-
-
 def beside(
     *, lru: float = 3, counts: float = 3, steward_tb: float = 0.1, hours: float = 50, champion: float = 50
 ) -> DailyWan:

@@ -104,19 +104,6 @@ def test_a_ladder_takes_each_horizon_s_own_trees() -> None:
     assert rates_of(both, rows).tolist() == pytest.approx(expected.tolist(), rel=1e-12)
 
 
-def test_a_model_of_one_leaf_is_its_value() -> None:
-    x = np.zeros((500, 2))
-    booster = lgb.train(
-        {"objective": "binary", "verbosity": -1, "min_data_in_leaf": 400},
-        lgb.Dataset(x, np.arange(500) % 2, params={"verbosity": -1}),
-        2,
-    )
-    forest = forest_of(booster.model_to_string(), COLUMNS[:2])
-    assert sums(forest, np.zeros((1, 2), np.float32))[0] == pytest.approx(
-        float(np.asarray(booster.predict(x[:1], raw_score=True))[0]), abs=1e-12
-    )
-
-
 @pytest.mark.parametrize("value", [1e10, 2.0**63, 1e20, np.inf, -1e20, -np.inf, np.nan])
 def test_a_category_beyond_all_integers_is_in_no_set(value: float) -> None:
     """Cast to an integer it could be any index of the set's words, also far outside."""

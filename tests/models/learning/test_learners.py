@@ -1,7 +1,5 @@
 """Calibration, learners and bundles on problems whose answer is known."""
 
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,13 +7,11 @@ import pytest
 from features.common.errors import ModelError
 from features.spec import FeatureSpec
 from models.evaluation.metrics import auc
-from models.learning.baselines import Recency, S3FifoCounts, baselines
-from models.learning.calibration import IDENTITY
+from models.learning.baselines import S3FifoCounts, baselines
 from models.learning.fit import earlier_parts, fit_calibrated, refit
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
 from models.learning.learners import Learner, LightGBM
 from models.learning.sklearn_learners import HistBoosting, Logistic, RandomForest
-from models.parallel import map_parallel
 from models.training.compare import best, best_learned, evaluate_baseline, evaluate_learner
 
 SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=3600)
@@ -94,16 +90,6 @@ def test_constraints_make_recent_files_likelier() -> None:
     assert (np.diff(fitted.score(probe)) >= -1e-12).all()
 
 
-def test_pieces_of_work_come_back_in_their_order_and_errors_are_raised() -> None:
-    def slow(i: int) -> int:
-        time.sleep(0.05 if i == 0 else 0)
-        return i * i
-
-    assert map_parallel(slow, range(20)) == [i * i for i in range(20)]
-    with pytest.raises(ZeroDivisionError):
-        map_parallel(lambda i: 1 // i, [1, 0])
-
-
 def test_the_lightgbm_that_serves_is_chosen_by_validation_and_never_by_the_test() -> None:
     train, test = planted(), planted(seed=8)
     weak, strong = LightGBM(trees=1, name="weak"), LightGBM(trees=20, name="strong")
@@ -122,11 +108,6 @@ def test_the_lightgbm_that_serves_is_chosen_by_validation_and_never_by_the_test(
     )
 
 
-def test_a_short_past_leaves_the_learner_uncalibrated() -> None:
-    model = fit_calibrated(LightGBM(trees=5), planted(4, 100), horizon_s=4 * 3600)
-    assert (model.name, model.calibration, model.validation_log_loss) == ("lightgbm", IDENTITY, None)
-
-
 def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_seen() -> None:
     learner = LightGBM(trees=30)
     sample = planted(60, 100)
@@ -140,13 +121,6 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     assert len(refitted.scored.y) == len(model.scored.y) + len(later)
     np.testing.assert_array_equal(refitted.scored.scores[-len(later) :], model.scorer.score(later.x))
     assert refitted.predict(probe)[0].mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
-
-
-def test_recency_is_calibrated_even_by_a_few_rows() -> None:
-    sample = planted(2, 30)
-    model = fit_calibrated(Recency(), sample, horizon_s=3600)
-    assert model.calibration != IDENTITY
-    assert model.predict(sample.x)[0].mean() == pytest.approx(sample.y.mean(), abs=0.05)
 
 
 def test_no_label_reaches_into_the_block_that_is_scored() -> None:
@@ -167,12 +141,6 @@ def test_one_class_cannot_be_learned() -> None:
     sample = planted(4, 20)
     with pytest.raises(ModelError, match="one label"):
         fit_calibrated(Logistic(), Sample(sample.x, np.zeros(len(sample)), sample.as_of), horizon_s=3600)
-
-
-def test_never_read_is_the_least_recent() -> None:
-    scores = Recency().score(pd.DataFrame({"recency_s": [3600.0, np.nan, 0.0]}))
-    assert list(np.argsort(scores)) == [1, 0, 2]
-    assert auc([1, 0, 1], scores) == 1.0
 
 
 def test_files_in_the_main_queue_come_before_those_in_the_small_one() -> None:
@@ -239,15 +207,6 @@ def test_shuffling_the_future_changes_no_past_prediction() -> None:
 
     for with_future, without in zip(predicted(shuffled), predicted(rows), strict=True):
         np.testing.assert_array_equal(with_future, without)
-
-
-def test_the_last_trees_have_the_best_thresholds() -> None:
-    sample = planted()
-    drawn, best = (
-        LightGBM(trees=6, best_trees=n, extra_trees=True).fit(sample.x, sample.y).text.split("Tree=")[1:]
-        for n in (0, 3)
-    )
-    assert [a == b for a, b in zip(drawn, best, strict=True)] == [True] * 3 + [False] * 3
 
 
 def test_fits_that_share_bins_learn_from_their_rows_alone() -> None:

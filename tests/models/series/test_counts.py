@@ -173,10 +173,3 @@ def test_no_feature_carries_a_planted_future(seed: int) -> None:
     now = SeriesFeatures(series.until(unit)).at(unit)
     for future in (series, planted, thinned):
         pd.testing.assert_frame_equal(SeriesFeatures(future).at(unit), now, check_exact=True)
-
-
-def test_names_without_slashes_have_neighbours_by_age_alone() -> None:
-    series = random_series(1, names=sorted(f"set{i}" for i in range(12)))
-    table = SeriesFeatures(series).at(30)
-    assert (table["last_size"] == 0).all()
-    assert table["born_size"].max() > 0

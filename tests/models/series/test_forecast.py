@@ -127,13 +127,6 @@ def steady(seed: int) -> BoolArray:
     return rng.random((N_DATASETS, N_UNITS)) < rng.beta(0.4, 2, N_DATASETS)[:, None]
 
 
-def every_fourth(seed: int) -> BoolArray:
-    """Each dataset is read every fourth week, now and then another one: recency has a peak, not a slope."""
-    rng = np.random.default_rng(seed)
-    due = (np.arange(N_UNITS) + rng.integers(0, 4, N_DATASETS)[:, None]) % 4 == 0
-    return np.where(rng.random(due.shape) < 0.15, ~due, due)
-
-
 def ranking_of(read: BoolArray) -> tuple[Past, Ranking]:
     past = Past(series_of(read))
     ranking = fit_ranking(past)
@@ -150,23 +143,6 @@ def test_the_regression_ranks_along_where_counts_tell_all(seed: int) -> None:
     assert (both > 0).all()
     assert (both < 1).all()
     assert (both != alone).any()
-
-
-def test_the_regression_is_left_out_where_the_trees_surely_rank_better() -> None:
-    past, ranking = ranking_of(every_fourth(1))
-    assert ranking.name == "lightgbm"
-    x = past.present().x
-    assert (ranking.score(x) == ranking.trees.score(x)).all()
-
-
-def test_the_score_is_the_mean_of_the_log_odds() -> None:
-    past, ranking = ranking_of(steady(5))
-    assert ranking.regression is not None
-    x = past.present().x
-    columns = [name for name in x if name in ("recency", "age") or "decayed_" in name]
-    parts = [ranking.trees.score(x), ranking.regression.score(x[columns].fillna(0))]
-    odds = np.mean([np.log(p / (1 - p)) for p in parts], axis=0)
-    assert ranking.score(x) == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 @pytest.mark.parametrize("read", [np.zeros((60, 40), bool), np.ones((60, 40), bool), np.ones((2, 8), bool)])

@@ -167,17 +167,6 @@ def test_all_horizons_together_say_exactly_what_each_says_alone(
             np.testing.assert_array_equal(figures, probability_and_reads(alone, scorer, x))
 
 
-def test_horizons_that_nobody_asks_for_are_not_scored(rows: pd.DataFrame, models: RegionModels) -> None:
-    found = scored(rows, models.only([7200, 10**6]))
-    assert found["horizon_s"].unique().to_pylist() == [7200]
-
-
-def test_no_rows_give_no_predictions(spark: SparkSession, models: RegionModels, tmp_path: Path) -> None:
-    tables = Tables(str(tmp_path))
-    empty = tables.replace_rows(SPEC.features_table, [], ("1970-01-01", "1970-01-01T01:00:00Z", "emea"))
-    assert staged(spark, tables, empty, empty.partitions, models) == []
-
-
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:
     past = rows.assign(as_of_s=np.repeat(np.arange(20) * 3600, 30))
     past["n_access_within_1h"] = np.random.default_rng(1).poisson(0.5, len(rows)).astype(float)

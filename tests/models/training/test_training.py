@@ -17,7 +17,7 @@ from models.serving.bundle import RegionModels
 from models.serving.bundle_files import BUNDLE_FOLDER, read_bundle
 from models.serving.runs import Run
 from models.serving.spool import Card
-from models.training.training import LEARNERS, Effort, Trained, train
+from models.training.training import Effort, Trained, train
 
 HOUR = 3600
 SPEC = FeatureSpec(cycle_s=HOUR, horizons_s=(HOUR, 48 * HOUR), candidate_s=24 * HOUR, active_dataset_s=HOUR)
@@ -133,14 +133,3 @@ def test_recency_serves_a_horizon_where_it_ranks_better(tmp_path: Path) -> None:
     assert [model.learner for model in trained.bundle.models] == ["recency"]
     reason = trained.bundle.by_recency["1h"]
     assert f"an AUC of {auc['lightgbm']:.3f}, and recency {auc['recency']:.3f}" in reason
-
-
-def test_labels_of_one_kind_serve_nobody(tmp_path: Path) -> None:
-    frame = rows().assign(n_access_within_1h=1.0)
-    with pytest.raises(ModelError, match="all 1440 training rows have one label"):
-        trained_on(frame, spool.Spool(tmp_path))
-
-
-def test_every_learner_of_the_settings_exists() -> None:
-    for name, make in LEARNERS.items():
-        assert make(EFFORT).name == name

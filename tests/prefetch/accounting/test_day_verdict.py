@@ -198,7 +198,3 @@ def test_a_day_that_the_steward_did_not_see_as_the_replay_does_is_withheld(
     assert why in str(verdict.withheld)
     assert (verdict.saved_wan_bytes, verdict.lru_wan_bytes) == (None, None)
     assert dataclasses.asdict(verdict)["missed_bytes"] > 0
-
-
-def test_small_differences_are_those_of_two_ways_to_count() -> None:
-    assert judged(watched_s=DAY_S - 3600, lru_wan_bytes=int(1.015 * lru_bytes())).withheld is None

@@ -142,17 +142,6 @@ def test_equals_the_oracle(receipts: list[dict[str, Any]], reads: list[dict[str,
     assert rows(receipts, reads, until=until) == oracle(receipts, reads, until)
 
 
-def test_a_hit_pays_and_an_unread_file_is_wasted() -> None:
-    got = rows(
-        [receipt("a", 10), receipt("b", 10, did="t:b")], [read(5), read(9), read(15), read(30, n_reads=2)]
-    )
-    assert [(r["n_hits"], r["bytes_saved"], r["bytes_spent"], r["bytes_wasted"]) for r in got] == [
-        (3, 100, 100, 0),
-        (0, 0, 100, 100),
-    ]
-    assert [r["first_hit_delay_s"] for r in got] == [5.0, None]
-
-
 @pytest.mark.parametrize(
     ("action", "begin", "lasted_s", "hits"),
     [
@@ -176,11 +165,6 @@ def test_a_read_counts_if_it_began_after_the_receipt_as_far_as_whole_seconds_tel
     assert got["first_hit_delay_s"] is None or got["first_hit_delay_s"] >= 0
 
 
-def test_a_read_that_a_later_pin_cannot_claim_counts_for_the_earlier_one() -> None:
-    got = rows([receipt("a", 5.5, action="pin"), receipt("b", 10.6, action="pin")], [read(10)])
-    assert [row["n_hits"] for row in got] == [1, 0]
-
-
 def test_an_item_that_may_still_be_read_is_pending_and_no_waste() -> None:
     items = [receipt("a", 10), receipt("b", 10, action="pin", did="t:b"), receipt("c", 10, did="t:c")]
     reads = [read(12, did="t:c")]
@@ -191,23 +175,3 @@ def test_an_item_that_may_still_be_read_is_pending_and_no_waste() -> None:
     assert uses(None) == uses(19.9) == [("pending", 0), ("pending", 0), ("read", 0)]
     assert uses(EXPIRES) == [("unread", 100), ("unread", 0), ("read", 0)]
     assert [row["use"] for row in rows([receipt("a", 10, expires_at=None)], [], until=99)] == ["pending"]
-
-
-def test_a_file_that_was_gone_when_it_was_read_is_wasted_at_once() -> None:
-    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=1), read(20)], until=16)
-    assert (got["n_hits"], got["use"], got["bytes_wasted"]) == (0, "unread", 100)
-
-
-def test_of_reads_that_began_at_once_none_hit_if_one_missed() -> None:
-    (earned,) = rows([receipt("a", 10)], [read(15), read(15, bytes_missed=1), read(16)])
-    assert (earned["n_hits"], earned["bytes_saved"]) == (0, 0)
-
-
-def test_unknown_bytes_are_neither_a_hit_nor_waste() -> None:
-    (got,) = rows([receipt("a", 10)], [read(15, bytes_missed=None)])
-    assert (got["n_hits"], got["bytes_saved"], got["use"], got["bytes_wasted"]) == (0, 0, "read", 0)
-    assert rows([receipt("a", 10)], [read(15, bytes_hit=None, bytes_missed=None)])[0]["n_hits"] == 0
-
-
-def test_no_receipts_and_no_reads_give_an_empty_table() -> None:
-    assert rows([], []) == []

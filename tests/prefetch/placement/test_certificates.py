@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from placement_server import PlacementServer, certificate, threaded
 
-from features.common.errors import ConfigError
 from prefetch.placement.connections import subject_of
 
 NODE = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
@@ -111,18 +110,3 @@ def test_subjects_are_written_as_the_grid_does_and_no_value_reads_as_a_part() ->
     assert of(("organizationName", "CN=e1"), ("commonName", "b")) is None
     assert of(("unheardOf", "x"), ("commonName", "b")) is None
     assert subject_of(None) is None and subject_of({}) is None and of() is None
-
-
-def test_a_file_of_authorities_that_is_none_is_told(tmp_path: Path) -> None:
-    login: dict[str, Any] = {"client_ca": str(tmp_path / "none.pem"), "client_subjects": SUBJECTS}
-    with (
-        pytest.raises(ConfigError, match="client_ca"),
-        threaded(
-            tmp_path / "p.db",
-            time.time,
-            caches={"e1": ("EDGE", 10**12)},
-            **certificate(tmp_path),
-            **login,
-        ),
-    ):
-        pass

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefetch.placement.score import Score, score
-from prefetch.placement.snapshot import MAX_SITES, NOTHING, CacheHolding, Snapshot, snapshot_of
+from prefetch.placement.snapshot import MAX_SITES, CacheHolding, Snapshot, snapshot_of
 from replay.study.benefit import Cluster
 
 GB = 10**9
@@ -88,13 +88,6 @@ def test_a_job_waits_no_longer_than_its_best_site_saves() -> None:
     assert {site.rank for site in waited.sites} == {1}
 
 
-def test_a_job_that_nothing_speeds_up_waits_for_nothing() -> None:
-    assert scored(CONTENT, ["unheard of"]).released
-    assert scored(CONTENT, ["unheard of"]).unknown_inputs == 1
-    assert scored(CONTENT, ["near"], alive={}).released
-    assert scored(NOTHING, ["near"]).sites[0].caches == []
-
-
 def test_what_a_dead_cache_holds_does_not_count() -> None:
     live = {"A": frozenset({"xc1"}), "B": frozenset({"xc3"})}
     answer = {site.site: site for site in scored(CONTENT, ["near"], alive=live).sites}
@@ -126,14 +119,6 @@ def same(loads: dict[str, float], *, near: float = 0.5, far: float = 0.5) -> Sco
     return scored(dataclasses.replace(content, loads=loads), ["file"])
 
 
-def test_a_cache_that_holds_more_wins_and_of_equal_ones_the_less_loaded() -> None:
-    held = known({"file": (1000 * GB, (0.1, 0.4, 0.0), (0.0,) * 3)})
-    assert [one.cache for one in scored(held, ["file"]).sites[0].caches] == ["xc2", "xc1"]
-    busy = {one.site: one for one in same({"xc1": 1.2, "xc2": 0.9}).sites}["A"]
-    assert [(one.cache, one.load) for one in busy.caches] == [("xc2", 0.9), ("xc1", 1.2)]
-    assert {one.site: one for one in same({"xc2": 1.2, "xc1": 0.9}).sites}["A"].caches[0].cache == "xc1"
-
-
 def test_the_site_whose_busy_cache_holds_the_input_loses() -> None:
     held = known({"file": (1000 * GB, (0.9, 0.0, 0.9), (0.0,) * 3)})
     fast = Cluster(750e6, 1.2e9, 1, 1e9, 1000)
@@ -145,13 +130,6 @@ def test_the_site_whose_busy_cache_holds_the_input_loses() -> None:
         assert answer.sites[0].site == first
         # Where computing takes longest, the load still decides among equals.
         assert scored(loaded, ["file"], alive=live).sites[0].site == first
-
-
-def test_an_unknown_load_counts_as_the_mean() -> None:
-    for known_loads in ({}, {"xc1": 1.0}, {"gone": 9.0}):
-        for site, plain in zip(same(known_loads).sites, same({}).sites, strict=True):
-            assert (site.site, site.processing_s) == (plain.site, plain.processing_s)
-    assert {one.load for site in same({}).sites for one in site.caches} == {None}
 
 
 @pytest.mark.parametrize("load", [1e300, math.inf, -5.0, 0.0])

@@ -63,17 +63,6 @@ def test_reads_until_the_next_predictions_count_as_far_as_they_were_to_be_expect
     assert corrected(early, 0.5) == pytest.approx(0.5, abs=0.02)
 
 
-def test_each_class_is_corrected_by_its_own_files() -> None:
-    made = past(0.3, np.where(np.arange(N) % 2, 0.7, 0.05))
-    assert corrected(made, 0.7) == pytest.approx(0.3, abs=0.02)
-    assert corrected(made, 0.05) == 0.05
-
-
-def test_few_files_change_little() -> None:
-    made = {at_s: _some(of, [0, N - 1]) for at_s, of in past(0.0).items()}
-    assert within(made)[0] == pytest.approx(0.8 * (LOOKS + 3) / (LOOKS * 2 * 0.8 + 3), abs=1e-3)
-
-
 def test_reads_that_are_reported_late_or_not_at_all_are_no_promises_in_vain() -> None:
     """All records are pulled days late, a site rests, or old predictions say nothing of last reads."""
     for last_s in (NEVER_S, NOW_S - LOOKS * H - 1):
@@ -147,17 +136,6 @@ def test_no_chance_is_raised_or_falls_below_0(files: list[tuple[float, bool]]) -
     )
     chances = within({NOW_S - H: before, NOW_S: now})
     assert ((chances >= 0) & (chances <= chance)).all()
-
-
-def _some(scores: Scores, at: list[int]) -> Scores:
-    return Scores(
-        scores.as_of_s,
-        scores.item[at],
-        scores.size_bytes[at],
-        scores.horizons_s,
-        scores.probability[:, at],
-        scores.last_read_s[at],
-    )
 
 
 def test_a_later_plan_looks_back_only_at_what_is_new() -> None:

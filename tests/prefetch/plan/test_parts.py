@@ -10,14 +10,13 @@ from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.common.errors import ConfigError
 from features.common.names import parse_name
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from prefetch.plan.items import PlanLimits
 from prefetch.plan.lists import best_first, steady, within_groups
 from prefetch.plan.rules import DEPTH, Rule, Treatment, blacklist, is_control, treatments
-from prefetch.plan.value import best_rate, fitting_cycle_s, nearest_horizon
+from prefetch.plan.value import best_rate, fitting_cycle_s
 from prefetch.target import Held
 
 DIDS = pa.array(
@@ -58,15 +57,6 @@ def test_rules_go_by_tier_name_and_user_and_the_first_counts() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "wrong", [("keep", ("AOD",), ()), ("pin", (), ()), ("pin", (), ("a/b",)), ("pin", (), ("x" * 99,))]
-)
-def test_rules_that_mean_nothing_are_refused(wrong: tuple[str, tuple[str, ...], tuple[str, ...]]) -> None:
-    action, tiers, users = wrong
-    with pytest.raises(ConfigError, match=r"plan\.rules"):
-        Rule(action, tiers, users=users)
-
-
 @given(st.lists(st.integers(0, 7 * 86400), min_size=2, max_size=2, unique=True))
 def test_perfect_knowledge_ranks_by_the_next_read(next_s: list[int]) -> None:
     horizons = (3600, 6 * 3600, 86400, 4 * 86400, 8 * 86400)
@@ -77,11 +67,6 @@ def test_perfect_knowledge_ranks_by_the_next_read(next_s: list[int]) -> None:
     assert sooner >= later > 0
 
 
-def test_a_rate_is_the_chance_over_the_time_it_takes() -> None:
-    rate = best_rate(np.array([[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]]), (100, 1000))
-    assert rate == pytest.approx([0, 0.5 / 75, 1 / 50])
-
-
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, np.inf]), st.integers(0, 2), st.booleans())))
 def test_files_of_equal_worth_go_by_their_last_use_and_then_by_number(
     files: list[tuple[float, int, bool]],
@@ -90,12 +75,6 @@ def test_files_of_equal_worth_go_by_their_last_use_and_then_by_number(
     item, mask = np.arange(len(files))[::-1], np.array([file[2] for file in files], np.bool_)
     order = best_first(key, last_use_s, item, mask).tolist()
     assert order == sorted(np.flatnonzero(mask), key=lambda k: (-key[k], -last_use_s[k], item[k]))
-
-
-def test_the_horizon_shown_fits_the_eviction_age() -> None:
-    horizons = (3600, 86400, 7 * 86400, 30 * 86400)
-    assert nearest_horizon(horizons, age_s=None, horizon_s=86400) == 1
-    assert nearest_horizon(horizons, age_s=6 * 86400, horizon_s=86400) == 2
 
 
 @given(st.integers(60, 90 * 86400), st.sampled_from([3600, 14400, 86400]))
@@ -153,11 +132,6 @@ def test_a_placed_file_stays_until_its_rank_has_fallen_behind(
 
 
 NAMES = [f"cms:/store/mc/f{i}.root" for i in range(20_000)]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
-def test_the_share_is_met(share: float) -> None:
-    assert is_control(NAMES, share).mean() == pytest.approx(share, abs=0.01)
 
 
 def test_a_name_stays_in_its_group() -> None:

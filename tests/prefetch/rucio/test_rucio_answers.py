@@ -89,13 +89,6 @@ def catalogue_rows(session: Session) -> list[Any]:
     return [row for rows in rucio_catalogue.rows(session, ["mc:ds"]) for row in rows]
 
 
-def test_the_stand_in_is_taken_for_a_rucio(server: Callable[[dict[str, Any]], Session]) -> None:
-    rows = catalogue_rows(server(GOOD))
-    assert [(row["name"], row["rses"], row["parent_name"]) for row in rows if "name" in row] == [
-        ("f", ["DISK"], "ds")
-    ]
-
-
 BROKEN: list[tuple[str, Any]] = [
     *(("/rses/", rows) for rows in ([{"rse": "DISK"}], [{"rse": 3, "volatile": False}], ["DISK"], [None])),
     *(("/rses/", raw) for raw in (b"{", b"\xff\xfe", b'{"rse": "\\ud800"', b"[" * 100_000)),

@@ -1,19 +1,16 @@
 """Whose reports they are, a server's restart, and reports that are missing."""
 
-import base64
-import json
 from pathlib import Path
 
 import monitoring
-import pytest
 from monitoring import Sender, close, opening
 
-from features.common.errors import InputError, TargetUnavailable
+from features.common.errors import TargetUnavailable
 from prefetch.steward.feed import ALARM_S, Feed, Lost, Report, Restarted, Skipped
 from prefetch.target import ServerIdentity
 from prefetch.xcache.events import FileClose, frame
-from prefetch.xcache.fstream import Packet, decode
-from prefetch.xcache.gstream import CaptureReader, FolderReader, capture_reader
+from prefetch.xcache.fstream import Packet
+from prefetch.xcache.gstream import FolderReader, capture_reader
 from prefetch.xcache.rolling import Heartbeat
 
 T = 1_700_000_000
@@ -132,19 +129,6 @@ def test_what_was_not_kept_counts_as_lost(tmp_path: Path) -> None:
     assert polled_names(feed) == [str(Lost(5))] and polled_names(feed) == []
 
 
-def test_a_capture_keeps_a_datagram_as_it_was(tmp_path: Path) -> None:
-    path = written(tmp_path, fstream(3, "/a\0"))
-    record = json.loads(path.read_bytes().split(b"\n")[1])
-    assert decode(base64.b64decode(record["data"])) == decode(fstream(3, "/a\0"))
-    reader = CaptureReader(path)
-    assert list(reader.poll()) == [] and reader.n_malformed == 0
-    with path.open("ab") as file:
-        for bad in ("!", base64.b64encode(b"f\0\0\x08").decode()):
-            body = json.dumps({"code": "f", "data": bad}).encode() + b"\n"
-            file.write(b"@@%d 1 %d\n%s" % (T, len(body), body))
-    assert list(reader.events()) == [] and reader.n_malformed == 2
-
-
 def test_the_newest_captures_are_enough_to_begin_with(tmp_path: Path) -> None:
     for number in range(1, 6):
         body = frame(T, 1, gstream(number, f"/{number}"))
@@ -154,8 +138,3 @@ def test_the_newest_captures_are_enough_to_begin_with(tmp_path: Path) -> None:
         feed = Feed(FolderReader(tmp_path, newest_bytes=n_bytes), Server())
         names = [name for name in polled_names(feed) if name.startswith("/")]
         assert names == [f"/{number}" for number in range(first, 6)]
-
-
-def test_captures_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        polled_names(Feed(CaptureReader(tmp_path / "none"), Server()))

@@ -115,10 +115,3 @@ def test_what_came_between_looks_decides_what_stays_free() -> None:
     for minute in range(200, 200 + 1440):
         inflow.note(60.0 * minute, used, removed)
     assert inflow.headroom(unmeasured=77) == 0
-
-
-def test_looks_in_quick_succession_are_one() -> None:
-    inflow = Inflow(60)
-    for second in range(0, 121, 10):
-        inflow.note(second, 5 * second, 0)
-    assert inflow.headroom(unmeasured=1) == 300

@@ -15,7 +15,6 @@ from prefetch.xcache import cinfo, holdings
 from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.holdings import held_below, held_by_processes
-from prefetch.xcache.namespace import Part
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -110,12 +109,6 @@ def test_sizes_that_cannot_be_are_refused_without_reserving_memory() -> None:
             cinfo.parse(_sealed(store))
 
 
-def test_a_record_of_an_open_file() -> None:
-    first = AccessRecord(100, 200, 1, 100, 0, 0, 0, 5, 0)
-    info = CInfo(10, 15, 90, 0, 2, 0, b"\x02", (first, first._replace(attach_s=300, detach_s=0)))
-    assert (info.is_open, info.last_detach_s, info.bytes_on_disk, info.complete) == (True, 200, 5, False)
-
-
 def test_touches_and_prefetches_are_no_uses_by_a_job() -> None:
     """A touch reads nothing, a prefetch a byte of each block; before any use counts when the file came."""
     touch = AccessRecord(800, 900, 0, 100, 0, 0, 0, 0, 0)
@@ -147,15 +140,6 @@ def test_both_ways_show_the_same(tmp_path: Path) -> None:
     assert len({held.name for held in here}) == 2 * holdings.FILES_AT_ONCE + 4
     assert [held.name for held in here if held.unreadable] == ["/store/d0/bad.root"]
     assert {held.complete for held in here} == {True, False} == {held.is_open for held in here}
-
-
-def test_parts_make_the_whole(tmp_path: Path) -> None:
-    namespace = namespace_of(tmp_path, 50)
-    parts = [[held.name for held in held_below(namespace, part=Part(at, 3))] for at in range(3)]
-    assert sorted(name for part in parts for name in part) == sorted(
-        held.name for held in held_below(namespace)
-    )
-    assert all(len(part) < 50 for part in parts)
 
 
 def test_an_empty_namespace_shows_nothing_and_one_that_is_not_there_is_an_error(tmp_path: Path) -> None:

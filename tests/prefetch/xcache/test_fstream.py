@@ -143,16 +143,6 @@ def test_what_gives_no_access_is_told(tmp_path: Path) -> None:
     assert reader.n_lost == 0
 
 
-def test_lines_that_are_none_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text('{"remote": 3}\nnonsense\n\n{"remote": "a", "data": "%%%"}\n' + "x" * 300_000)
-    faults = list(FstreamReader().read(tmp_path / "x"))
-    assert [fault.reason for fault in faults if isinstance(fault, Fault)] == [
-        *["malformed line"] * 2,
-        "malformed datagram",
-        *["malformed line"] * 3,
-    ]
-
-
 def test_a_number_used_again_leaves_the_earlier_open_unfinished(tmp_path: Path) -> None:
     _, accesses, _ = read_all(tmp_path, packet(opening(1, "/a"), opening(1, "/b"), closing(1)))
     assert [(at.opened.lfn, at.closed is not None) for at in accesses] == [("/a", False), ("/b", True)]

@@ -9,12 +9,11 @@ import pytest
 from captures import Capture, read_capture
 from monitoring import Sender, close
 
-from features.common.errors import InputError, ServiceError
+from features.common.errors import InputError
 from prefetch.target import Held
 from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import CaptureReader, FolderReader, capture_reader
 from prefetch.xcache.holdings import LatestCloses
-from prefetch.xcache.receiver import Collector
 from prefetch.xcache.rolling import RollingFiles
 
 DATA = Path(__file__).parents[2] / "data"
@@ -69,16 +68,6 @@ def test_fields_of_later_versions_are_none_before_them(tmp_path: Path) -> None:
     assert (event.b_todisk, event.b_prefetch) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("counts", "ours"),
-    [((0, 0, 0), True), ((0, 3, 0), True), ((2, 1, 0), True), ((4, 0, 0), False), ((0, 300_000, 0), False)],
-)
-def test_touches_and_prefetches_are_ours(tmp_path: Path, counts: tuple[int, int, int], ours: bool) -> None:
-    changed: dict[str, Any] = dict(zip(("b_hit", "b_miss", "b_bypass"), counts, strict=True))
-    (event,) = capture_of(tmp_path, datagram(1, record(**changed))).records
-    assert event.is_ours is ours
-
-
 def test_each_life_of_a_cache_counts_for_itself(tmp_path: Path) -> None:
     frames = datagram(1, record()) + datagram(2, record()) + datagram(1, record(), stod=STARTED + 9)
     assert capture_of(tmp_path, frames).n_lost == 0
@@ -107,13 +96,6 @@ def test_malformed_records_are_counted(tmp_path: Path, change: dict[str, Any]) -
     assert (capture.n_lost, capture.n_malformed) == (0, 1)
 
 
-def test_lines_that_are_no_json_are_counted(tmp_path: Path) -> None:
-    bad = frame(STARTED, 1, b"[" * 50_000) + frame(
-        STARTED, 1, json.dumps(header(1)).encode() + b"\n\xff{\n{}"
-    )
-    assert capture_of(tmp_path, bad + b"garbage\n" + datagram(2, record())).n_malformed == 3
-
-
 def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "capture.txt"
     content = datagram(1, record("/store/a")) + datagram(2, record("/store/b"))
@@ -130,17 +112,6 @@ def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_missing_capture_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_capture(tmp_path / "none")
-
-
-def test_a_collector_that_cannot_listen_says_so(tmp_path: Path) -> None:
-    with (
-        Collector(tmp_path / "a") as first,
-        pytest.raises(ServiceError, match="cannot listen"),
-        Collector(tmp_path / "b", port=first.port),
-    ):
-        pass
-    with pytest.raises(ServiceError, match="cannot write"), Collector(tmp_path / "no" / "folder"):
-        pass
 
 
 NOW = 1_700_000_000

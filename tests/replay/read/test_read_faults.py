@@ -70,13 +70,6 @@ def test_a_text_that_is_cut_off_within_its_packing_is_refused(write: Callable[..
             read_trace(write(packed[:n_bytes], "t.csv.gz"))
 
 
-def test_the_file_of_a_folder_is_named(write: Callable[..., Path], tmp_path: Path) -> None:
-    for day, time, size in (("2026-03-01", 1, 1), ("2026-03-02", 2, -1)):
-        write(pa.table({"time": [time, 2], "id": [1, 2], "size": [1, size]}), f"in/day={day}/part.parquet")
-    with pytest.raises(InputError, match=r"day=2026-03-02/part\.parquet row 2 has size -1"):
-        read_trace(tmp_path / "in")
-
-
 def test_the_first_size_counts_and_the_others_are_counted(write: Callable[..., Path]) -> None:
     loaded = read_trace(write("time,id,size\n1,a,5\n2,a,6\n3,b,7\n4,a,5\n"))
     assert loaded.trace.size_bytes.tolist() == [5, 7]
@@ -211,11 +204,6 @@ def test_oracle_general_is_known_by_its_name(
 ) -> None:
     (tmp_path / name).write_bytes(pack(oracle()))
     check(read_trace(tmp_path / name).trace)
-
-
-def test_oracle_general_of_any_name_is_read_when_said(tmp_path: Path) -> None:
-    (tmp_path / "x.bin").write_bytes(oracle())
-    check(read_trace(tmp_path / "x.bin", kind="oracleGeneral").trace)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

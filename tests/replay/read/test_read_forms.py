@@ -74,11 +74,6 @@ def test_what_they_are_not_is_named(write: Callable[..., Path], changes: Any, wo
         read_trace(write(pa.table(ROWS | changes), "t.parquet"))
 
 
-def test_whole_numbers_as_text(write: Callable[..., Path]) -> None:
-    path = write(pa.table(ROWS | {"size": ["8.0", " 20 ", "8.00"], "read": ["1e1", "2E1", "8"]}), "t.parquet")
-    assert read_trace(path).trace.size_bytes.tolist() == [8, 20]
-
-
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
 def test_timestamps_of_every_unit(write: Callable[..., Path], unit: str, zone: str | None) -> None:
@@ -182,12 +177,6 @@ def test_the_hour_that_comes_twice_is_told_by_the_step_back(write: Callable[...,
     loaded = read_trace(write(csv(texts)), time_zone="Europe/Berlin")
     assert loaded.trace.time_s.tolist() == known
     assert any("shows twice" in note and note.endswith(": 6") for note in loaded.notes)
-
-
-def test_without_a_step_back_it_is_the_first(write: Callable[..., Path]) -> None:
-    loaded = read_trace(write(csv(["2026-10-25 02:10:00", "2026-10-25 03:00:00"])), time_zone="Europe/Berlin")
-    assert loaded.trace.time_s.tolist() == [1792887000, 1792893600]
-    assert any("shows twice" in note and note.endswith(": 1") for note in loaded.notes)
 
 
 @pytest.mark.parametrize(

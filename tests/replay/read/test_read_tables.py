@@ -45,11 +45,6 @@ def test_text_is_read_packed_or_not(
     assert (loaded.trace.close_s, loaded.trace.read_bytes, loaded.notes) == (None, None, ())
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t"])
-def test_other_delimiters(write: Callable[..., Path], delimiter: Any) -> None:
-    assert contents(read_trace(write(PLAIN.replace(",", delimiter))))[0] == [1, 2, 4]
-
-
 @pytest.mark.parametrize(
     ("unit", "times"),
     [
@@ -134,21 +129,6 @@ def test_usual_names_are_known_and_told(write: Callable[..., Path], header: str)
     assert all(name in note for name in header.split(","))
 
 
-def test_a_role_without_a_name_is_nobodys(write: Callable[..., Path]) -> None:
-    path = write("time,item,size,read,user\n1,a,10,4,x\n2,b,20,20,y\n")
-    assert read_trace(path).trace.read_bytes.tolist() == [4, 20]
-    loaded = read_trace(path, columns={"read": "", "user": ""}, keep=("user",))
-    assert loaded.trace.read_bytes is None
-    assert loaded.details.column_names == []
-    assert loaded.notes == ("columns by role: time, item, size; no role: read, user",)
-
-
-def test_a_column_whose_type_fits_no_role_has_none(write: Callable[..., Path]) -> None:
-    loaded = read_trace(write("time,item,size,read\n1,a,10,yes\n2,b,20,no\n"))
-    assert loaded.trace.read_bytes is None
-    assert loaded.notes == ("columns by role: time, item, size; no role: read",)
-
-
 def test_files_of_one_name_in_two_datasets_are_two(write: Callable[..., Path]) -> None:
     rows = "1,a,A,10\n2,a,B,20\n3,b,A,5\n4,a,,10\n5,a,B,20\n6,b,,5\n"
     path = write(f"time,path,dataset,size\n{rows}")
@@ -164,10 +144,6 @@ def test_files_of_one_name_in_two_datasets_are_two(write: Callable[..., Path]) -
 def test_sorting_is_stable(write: Callable[..., Path]) -> None:
     path = write("time,id,size\n3,a,1\n1,b,1\n3,c,1\n1,d,1\n")
     assert contents(read_trace(path, sort=True))[:2] == ([1, 1, 3, 3], ["b", "d", "a", "c"])
-
-
-def test_files_of_no_bytes_are_files(write: Callable[..., Path]) -> None:
-    assert read_trace(write("time,id,size\n1,a,0\n2,a,0\n")).trace.size_bytes.tolist() == [0]
 
 
 def test_many_row_groups_and_repeated_names_are_one_trace(tmp_path: Path) -> None:

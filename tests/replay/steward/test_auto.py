@@ -111,15 +111,6 @@ def test_models_that_are_right_for_a_while_save_and_then_cost_little() -> None:
     assert auto <= WORST * s3fifo
 
 
-def test_a_sample_of_many_files_chooses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.steward.learned.MOST_SAMPLED", 5000)
-    trace, context = trace_of(*scans(np.random.default_rng(1)), seed=2)
-    capacity = int(0.05 * trace.footprint_bytes)
-    assert wan("auto", trace, context, capacity, None) <= WORST * wan(
-        "s3fifo", trace, context, capacity, None
-    )
-
-
 LRU, GOOD, BAD, LEARNED, HALF = range(5)
 
 

@@ -14,7 +14,7 @@ from replay.access_context import AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import new_rule
 from replay.planner import Actions, CacheState
-from replay.policies import POLICIES, Policy, run_policy
+from replay.policies import Policy
 from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
 from replay.steward import new_order
@@ -108,24 +108,6 @@ def test_dataset_lru_equals_a_plain_one(seed: int) -> None:
         assert found.tolist() == dataset_lru_hits(trace, context, capacity)
 
 
-def test_s3fifo_is_near_its_kernel() -> None:
-    """The kernel refuses files as large as the small queue, and looks at ghosts before it makes room."""
-    trace, context = world(5, n=8000, m=400)
-    expected = np.zeros(trace.n_accesses, np.bool_)
-    POLICIES["s3fifo"](trace, 20_000, expected)
-    assert hits(trace, replayed(context, "s3fifo"), 20_000).sum() == pytest.approx(expected.sum(), rel=0.02)
-
-
-@pytest.mark.parametrize("name", ["lru", "s3fifo", "dataset-lru", "auto"])
-def test_delays_cost_little_and_never_room(name: str) -> None:
-    trace, context = world(7, n=6000)
-    capacity = 30_000
-    prompt = hits(trace, replayed(context, name), capacity).sum()
-    late = hits(trace, replayed(context, name, Delays(60, 60, 0.05, 5, 600)), capacity).sum()
-    assert late == pytest.approx(prompt, rel=0.1)
-    assert late != prompt
-
-
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_file_that_was_never_read_goes_by_its_rate(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file that a plan brought, the learned order knows no age: its chances alone say when it goes."""
@@ -140,15 +122,6 @@ def test_a_file_that_was_never_read_goes_by_its_rate(share: float, monkeypatch: 
                 order.read(file, 0, 100.0 * file, is_held=False)
             order.stored(file, 10, 100.0 * file)
         assert (order.victims(10, 30 * DAY_S, np.zeros(4, np.bool_)) == [3]) == goes
-
-
-def test_a_steward_that_is_always_late_leaves_plain_lru() -> None:
-    """The cache's own purge makes the room, as if nobody were there."""
-    trace, context = world(3)
-    expected = np.zeros(trace.n_accesses, np.bool_)
-    POLICIES["lru"](trace, 20_000, expected)
-    late = replayed(context, "s3fifo", Delays(seen_s=10**9, look_s=60))
-    assert np.array_equal(hits(trace, late, 20_000), expected)
 
 
 def test_an_open_file_is_read_past_rather_than_evicted() -> None:
@@ -213,27 +186,6 @@ def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -
         served, fetched = lru_of_blocks(trace, capacity, block)
         assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
         assert found.peak_bytes <= capacity
-
-
-def test_files_that_are_read_whole_give_the_same_by_blocks() -> None:
-    trace, context = world(2)
-    whole = dataclasses.replace(trace, read_bytes=trace.size_bytes[trace.item])
-    for given in (trace, whole):
-        for delays in (NO_DELAY, XCACHE):
-            found = in_blocks(context, "s3fifo", 64, delays).serve(given, 20_000)
-            assert np.array_equal(found.hit, hits(trace, replayed(context, "s3fifo", delays), 20_000))
-
-
-def test_results_count_the_bytes_that_are_read() -> None:
-    trace, context = read_in_part(4)
-    policy, from_s = in_blocks(context, "lru", 64), int(trace.time_s[1000])
-    result = run_policy("steward-lru", trace, 20_000, count_from_s=from_s, policy=policy)
-    served = policy.serve(trace, 20_000)
-    assert result.requests == 2000
-    assert result.bytes_requested == served.asked_bytes[1000:].sum()
-    assert result.hit_bytes == served.hit_bytes[1000:].sum()
-    assert result.wan_bytes == served.fetched_bytes[1000:].sum() == result.hourly.wan_bytes.sum()
-    assert result.hits == served.hit[1000:].sum() < 2000
 
 
 def whole(policy: Policy | PartPolicy) -> Policy:

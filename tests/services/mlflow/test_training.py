@@ -35,7 +35,6 @@ from features.schema import PREDICTIONS
 from jobs.ground.store.tables import Tables
 from jobs.loop.train import predict
 from jobs.loop.train.training import TrainingAnswer
-from models.learning.baselines import Recency
 from models.learning.frame import model_matrix
 from models.serving.bundle import RegionModels
 from models.serving.mlflow_session import mlflow
@@ -144,22 +143,6 @@ def test_sqlite_keeps_models_too(
     assert len(served.fitted) == 3
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")
-
-
-def test_recency_alone_serves_after_two_hours(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
-    at = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
-    answer = fit(own_tables, at, knobs, until_s=2 * HOUR)
-    assert (set(answer.by_recency), set(answer.dropped)) == ({"1h"}, {"3h", "1d", "2d"})
-    served = loaded(own_tables, at, "candidate")
-    ((model, scorer),) = served.fitted
-    assert (model.learner, scorer) == ("recency", Recency())
-
-
-def test_no_known_label_is_an_error(own_tables: Tables, knobs: Knobs, tmp_path: Path) -> None:
-    nowhere = Mlflow(uri=f"sqlite:///{tmp_path}/mlflow.db", artifacts=str(tmp_path / "artifacts"))
-    with pytest.raises(StaleInputError, match="cachecast features"):
-        fit(own_tables, nowhere, knobs, until_s=-10 * HOUR)
-    assert not list(Path(knobs.spool).iterdir())
 
 
 @pytest.fixture(autouse=True)

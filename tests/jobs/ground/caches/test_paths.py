@@ -223,18 +223,6 @@ def test_of_several_copies_the_one_counts_that_the_hash_names(tmp_path: Path) ->
     assert "c" not in owners(site(tmp_path / "4"), serving={"a", "b"}, held={"c": NAMES})
 
 
-def test_without_redirector_the_hash_decides_alone(tmp_path: Path) -> None:
-    alone = owners(site(tmp_path / "0", redirector=None))
-    assert owners(site(tmp_path / "1", redirector=None), held={"c": NAMES}) == alone
-
-
-def test_a_single_cache_has_everything_unless_it_is_drained(tmp_path: Path) -> None:
-    for drained, expected in ((frozenset[str](), None), (frozenset({"a"}), [False] * len(NAMES))):
-        settings = site(tmp_path, ("a",), drained=drained)
-        here = is_here(settings, settings.caches["a"], DIDS)
-        assert (None if here is None else here.tolist()) == expected
-
-
 @pytest.mark.parametrize(
     ("redirectors", "words"),
     [

@@ -43,15 +43,6 @@ def test_a_site_is_laid_over_its_base(tmp_path: Path) -> None:
     assert (settings.plan.read_once_below, settings.region.name) == (0.2, "emea")
 
 
-def test_the_environment_takes_lists(tmp_path: Path) -> None:
-    settings = load(CACHECAST_FEATURES__HORIZONS='["12h", "2d", "7d"]')
-    assert settings.features.horizons == (12 * HOUR, 48 * HOUR, 7 * 24 * HOUR)
-
-
-def test_the_command_line_names_the_tables(tmp_path: Path) -> None:
-    assert load(tables="/elsewhere", CACHECAST_TABLES__ROOT="/env").tables.root == "/elsewhere"
-
-
 def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
     (tmp_path / "caches").mkdir()
     (tmp_path / "caches" / "xc1.toml").write_text(
@@ -72,15 +63,11 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "unknown key plan.read_once_belw",
             "did you mean read_once_below?",
         ),
-        ('[plan]\nHorizon = "2d"\n', "unknown key plan.Horizon", "did you mean horizon?"),
-        ("[plna]\nread_once_below = 0.5\n", "unknown key plna", "did you mean plan?"),
         ('[[plan]]\nhorizon = "2d"\n', "plan", "must be a table; write it once, as [plan]"),
         ('[[caches]]\nname = "x"\n', "caches", "as [caches] or [caches.NAME]"),
         ('"[[" = 1\n', "unknown key [[", "write one of"),
-        ('[plan]\n"horizon[" = 1\n', "unknown key plan.horizon[", "did you mean horizon?"),
         ("[queue]\nxyz = 1\n", "unknown key queue.xyz", "write one of sites, stale, timeout, token"),
         ("[serve.sites.A]\nslotz = 1\n", "unknown key serve.sites.A.slotz", "did you mean slots?"),
-        ('[plan.cluster]\nnetwrk = "1MB"\n', "unknown key plan.cluster.netwrk", "did you mean network?"),
         ("[plan]\nread_once_below = 2\n", "plan.read_once_below", "2 should be less than or equal to 1"),
         (
             '[plan]\nobjective = "byte"\n',
@@ -99,11 +86,8 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[airflow]\nurl = "https://u@h"\n', "airflow.url", "without a user"),
         ('[airflow.pull]\nrumours = "/x"\n', "airflow.pull.rumours", "rucio_traces"),
         ('[sources]\ndemand = { "*" = "rumours" }\n', "sources.demand", "rucio_traces"),
-        ('[plan]\ntest_files = ["*"]\n', "plan.test_files", "means every name"),
         ('[plan]\ntest_files = ["/*/"]\n', "plan.test_files", "means every name"),
         ("[replay]\nwatermarks = [0.9, 0.8]\n", "replay.watermarks", "low <= high"),
-        ("[plan]\nquiet_hours = [1, 25]\n", "plan.quiet_hours", "25 should be less than or equal to 24"),
-        ("[serve]\nsite_share = 0\n", "serve.site_share", "greater than 0"),
         ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
@@ -117,16 +101,12 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[study]\nsmall_file = "tiny"\n', "study.small_file", "tiny"),
         (f'[caches.a]\nname = "x"\n{CACHE}[caches.b]\nname = "x"\n{CACHE}', "caches.a", "must be 'a'"),
         ('[tables]\nroot = "/x\\u0000y"', "", "NUL"),
-        ('[spark.conf]\n"a\\u0000" = "b"', "", "NUL"),
         ("[" + ".".join(["a"] * 20_000) + "]", "", "nested too deep"),
         ("[plan]\nprefetch_share = inf", "plan.prefetch_share", ""),
-        ("[plan]\nprefetch_share = 1e308", "plan.prefetch_share", ""),
         ("[benefit]\ncache_rtt_ms = inf", "benefit.cache_rtt_ms", ""),
         ("#" * (1 << 20) + "#", "", "larger than"),
-        ("a = " + "[" * 3000, "", "nested"),
         ("a = " + "9" * 5000, "", "not TOML"),
         (f'[caches.a]\nname = "a"\n{CACHE}'.replace("1TB", "9" * 400), "capacity", ""),
-        ("[plan]\nquiet = 3", "plan.quiet", ""),
         ('[push]\ntimeout = "9999999999d"', "push.timeout", ""),
     ],
     ids=lambda text: text[:40],

@@ -1,4 +1,4 @@
-"""Spark's session: Java is looked for first, Ctrl-C is left to the command line, one warning is not shown."""
+"""How Spark's session begins and ends, and the code that it is sent."""
 
 import signal
 import subprocess
@@ -6,12 +6,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from features.common.errors import ServiceError
-from jobs.ground.spark import check_spark, java, session
+from features.schema import STATES, arrow_schema
+from jobs.ground.spark import check_spark, session, write_code
+from jobs.ground.spark.exchange import Staging
 from jobs.ground.spark.session import WARNING
+from jobs.ground.store.commits import MomentKey
+from jobs.ground.store.tables import Tables
 
 CODE = """
 import logging, sys
@@ -49,13 +54,6 @@ def test_a_machine_without_java_is_told_the_remedy(tmp_path: Path) -> None:
     check_spark({"PATH": "", "PYSPARK_GATEWAY_PORT": "1"})
 
 
-def test_java_home_comes_first(tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.touch(mode=0o755)
-    assert java({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)}) == str(program)
-
-
 @pytest.fixture
 def plain_handler() -> Iterator[None]:
     """The handler that a process begins with, whatever other tests have left."""
@@ -77,3 +75,40 @@ def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
 def test_a_session_keeps_the_handler_of_ctrl_c(spark: SparkSession) -> None:
     assert spark.sparkContext is not None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_is_importable_and_holds_the_shipped_settings(tmp_path: Path) -> None:
+    path = write_code(tmp_path / "package.zip")
+    code = "from importlib import resources; import features.schema as s; print(s.__file__); " \
+           "print(len(resources.files('conf').joinpath('base.toml').read_text()) > 1000)"  # fmt: skip
+    environment = {"PYTHONPATH": f"{path}:{':'.join(p for p in sys.path if p.endswith('site-packages'))}"}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    where, has_settings = done.stdout.split()
+    assert where.startswith(str(path))
+    assert has_settings == "True"
+
+
+def test_equal_code_makes_equal_bytes(tmp_path: Path) -> None:
+    first = write_code(tmp_path / "a.zip").read_bytes()
+    assert write_code(tmp_path / "b.zip").read_bytes() == first
+
+
+KEY = MomentKey.at(1_772_323_200, "r")
+
+
+def test_only_the_files_of_the_attempt_that_counts_are_read(tables: Tables) -> None:
+    row = {"kind": "file", "entity": "s:a", "dataset": "s:d", "last_read_s": 0.0, "numbers": b"12345678"}
+    rows = KEY, pa.Table.from_pylist([row], arrow_schema(STATES))
+    staging = Staging.of(tables, STATES)
+    (lost,), (committed,) = (list(staging.written([rows])) for _ in range(2))
+    assert (lost.file.key, lost.file.folder) == (committed.file.key, committed.file.folder)
+    assert lost.file.name != committed.file.name
+    tables.commit(STATES, [committed.file], base=None)
+    assert tables.read_arrow(STATES)["entity"].to_pylist() == ["s:a"]

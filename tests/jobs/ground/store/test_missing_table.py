@@ -9,13 +9,12 @@ import pytest
 from access_rows import accesses
 
 from features import results, schema
-from features.common.times import parse_day
 from features.schema import ACCESSES, CONTENTS, FILES, Table
 from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import sizes
 from jobs.ground.store.commits import Key, MomentKey, Partition, Snapshot
-from jobs.ground.store.schema_check import WRITTEN_BY, days_there, no_access, no_table
+from jobs.ground.store.schema_check import WRITTEN_BY, days_there
 from jobs.ground.store.tables import Tables
 from jobs.loop.traces import from_tables
 
@@ -36,11 +35,6 @@ def test_every_table_has_a_command_that_writes_it() -> None:
     assert {command.split()[0] for command in WRITTEN_BY.values()} <= set(COMMANDS)
 
 
-def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> None:
-    assert "run `cachecast predict` first" in str(no_table("predictions", "/t", others=["accesses"]))
-    assert "no other table: run `cachecast pull` first, or name" in str(no_table("accesses", "/t", others=[]))
-
-
 @pytest.mark.parametrize(
     ("days", "words"),
     [
@@ -56,15 +50,6 @@ def test_a_missing_table_names_its_command_and_a_missing_root_the_option() -> No
 )
 def test_days_are_told_in_spans(days: list[str], words: str) -> None:
     assert days_there(days_in(*days)) == words
-
-
-def test_the_days_that_were_asked_for_are_named() -> None:
-    first, second = parse_day("2026-01-01"), parse_day("2026-01-02")
-    there = days_in("2026-03-01")
-    assert str(no_access(there, first_s=first, last_s=first)).startswith(
-        "there is no access on 2026-01-01; there"
-    )
-    assert "no access from 2026-01-01 to 2026-01-02;" in str(no_access(there, first_s=first, last_s=second))
 
 
 DAY = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -112,13 +97,6 @@ def test_sizes_come_from_the_catalogue_then_other_records_then_the_caches(tables
     assert by_name(tables) == {"cms:listed": 5, "cms:told": 7, "cms:held": 3}
     assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 2
     assert sizes.n_unknown(tables, "cms_tracer", []) == 0
-
-
-def test_a_size_that_the_reads_state_needs_no_other(tables: Tables) -> None:
-    reads(tables, read("told", size=4), read("told"))
-    held(tables, "one", DAY_S, told=99)
-    assert by_name(tables) == {"cms:told": 4}
-    assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 0
 
 
 def test_a_size_is_the_catalogues_else_what_most_say_and_0_only_if_nothing_else_was_said(

@@ -121,20 +121,6 @@ def test_as_of_is_encoded_in_the_path_and_read_alone(tables: Tables) -> None:
     assert [key[1] for key in tables.newest(CONTENTS, owner="c").partitions] == [f"{DAY}T04:00:00Z"]
 
 
-def test_a_covered_partition_without_rows_becomes_empty(tables: Tables) -> None:
-    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1), rejects("2026-03-02", 2)]))
-    tables.replace_arrow(REJECTS, rejects(DAY), cover=[(DAY,)])
-    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
-    assert (DAY,) in tables.snapshot(REJECTS).partitions
-
-
-def test_a_table_without_partitions_is_replaced_whole(tables: Tables) -> None:
-    empty = arrow_schema(FILES).empty_table()
-    assert tables.replace_arrow(FILES, empty).n_rows == 0
-    assert tables.exists(FILES)
-    assert tables.read_arrow(FILES).column_names == FILES.column_names
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -160,12 +146,6 @@ def test_integers_widen_and_further_columns_are_dropped(tables: Tables) -> None:
     assert tables.read_arrow(REJECTS).schema.field("n_rows").type == pa.int64()
 
 
-def test_other_stores_are_a_config_error() -> None:
-    for root in ("memory://x", "nonsense://x", "hdfs:///x", "hdfs://nn:8020/x?y", "s3a://bucket"):
-        with pytest.raises(ConfigError, match="root"):
-            Tables(root)
-
-
 def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,26 +167,6 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
 
 
-@BY_PROCESSES
-def test_a_killed_writer_leaves_the_table_as_it_was(tables: Tables) -> None:
-    before = tables.replace_arrow(REJECTS, rejects(DAY, 1))
-    process = multiprocessing.get_context("spawn").Process(target=_die_before_commit, args=(tables.root,))
-    process.start()
-    process.join(PATIENCE_S)
-    assert process.exitcode == 9
-    assert tables.snapshot(REJECTS) == before
-    assert tables.vacuum(REJECTS, grace_s=3600) == 0
-    assert tables.vacuum(REJECTS, grace_s=-PATIENCE_S) == 1
-    assert rejects_in(tables).names("_commits") == ["000000000001.json"]
-    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
-
-
-def _die_before_commit(root: str) -> None:
-    for where, naming in ((os, "link"), (HdfsFileSystem, "mv")):
-        setattr(where, naming, lambda *_, **__: os._exit(9))
-    Tables(root).replace_arrow(REJECTS, rejects(DAY, 2))
-
-
 def test_an_older_base_loses(tables: Tables) -> None:
     base = tables.replace_arrow(REJECTS, rejects(DAY, 1))
     tables.replace_arrow(REJECTS, rejects(DAY, 2), base=base)
@@ -215,12 +175,6 @@ def test_an_older_base_loses(tables: Tables) -> None:
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
     tables.replace_arrow(REJECTS, rejects("2026-03-02", 4), base=base)
     assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 4]
-
-
-def test_no_base_means_an_empty_table(tables: Tables) -> None:
-    tables.replace_arrow(REJECTS, rejects(DAY, 1))
-    with pytest.raises(ConflictError):
-        tables.commit(REJECTS, [], cover=[(DAY,)], base=None)
 
 
 def _write_by_processes(write: Callable[[str, int], None], root: str, numbers: Sequence[int]) -> None:
@@ -232,18 +186,6 @@ def _write_by_processes(write: Callable[[str, int], None], root: str, numbers: S
     for worker in workers:
         worker.join(PATIENCE_S)
     assert [worker.exitcode for worker in workers] == [0] * len(numbers)
-
-
-def test_writers_of_other_partitions_all_succeed(local: Tables) -> None:
-    _write_by_processes(_write_days, local.root, range(4))
-    assert local.snapshot(REJECTS).number == 40
-    assert sorted(local.read_arrow(REJECTS)["n_rows"].to_pylist()) == list(range(40))
-
-
-def _write_days(root: str, worker: int) -> None:
-    tables = Tables(root)
-    for k in range(10):
-        tables.replace_arrow(REJECTS, rejects(f"2026-0{worker + 1}-{k + 1:02d}", worker * 10 + k))
 
 
 @BY_PROCESSES
@@ -378,19 +320,6 @@ def test_a_key_that_somebody_edited_is_one_error_with_the_file(
     assert len(str(caught.value)) < 600
 
 
-def test_columns_with_long_names_are_a_short_error(local: Tables) -> None:
-    with pytest.raises(SchemaError, match=r"column 'reason' is missing; there are .* … ") as caught:
-        local.replace_arrow(REJECTS, rejects(DAY, 1).rename_columns({"reason": "x" * 10_000}))
-    assert len(str(caught.value)) < 450
-
-
-def test_a_commit_is_readable_by_people(tables: Tables) -> None:
-    tables.replace_arrow(REJECTS, rejects(DAY, 1))
-    commit = json.loads(rejects_in(tables).read("_commits/000000000001.json"))
-    assert commit["partitions"][0]["key"] == [DAY]
-    assert commit["partitions"][0]["n_rows"] == 1
-
-
 def test_a_data_file_that_is_lost_or_damaged_is_told_in_one_line(local: Tables) -> None:
     local.replace_arrow(REJECTS, rejects(DAY, 1))
     (file,) = Path(local.root).rglob("*.parquet")
@@ -450,14 +379,6 @@ def test_what_else_lies_in_the_root_is_no_table(tables: Tables) -> None:
     assert sorted({*before, REJECTS.name}) == tables.names()
 
 
-def test_a_file_or_a_folder_is_there_or_not(root: str) -> None:
-    assert not store_at(root).exists()
-    assert store_at(root).put_if_absent("a/name", b"x")
-    for name, is_there in {"a": True, "a/name": True, "a/nam": False, "b/name": False}.items():
-        assert store_at(f"{root}/{name}").exists() is is_there, name
-    assert store_at(root).exists()
-
-
 @pytest.mark.parametrize(
     "root", ["hdfs://no-nameservice/x", "hdfs://nn:99999/x", "hdfs://[nn/x", "s3a://b/x?y", "s3a://b/x#y"]
 )
@@ -492,11 +413,6 @@ def test_a_folder_of_another_user_is_told_in_one_line(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ServiceError, match=words):
         tables.check_writable()
-
-
-def test_a_missing_folder_can_hold_tables(tmp_path: Path) -> None:
-    Tables(str(tmp_path / "not" / "there")).check_writable(REJECTS)
-    assert not list(tmp_path.iterdir())
 
 
 def test_texts_read_as_codes_are_the_same_texts(tables: Tables) -> None:

@@ -1,8 +1,6 @@
 """The demo's folders and caches, on a machine without an XRootD server too, and what it says of a pair."""
 
-import dataclasses
 import stat
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,9 @@ from captures import read_capture
 
 from features.common.errors import InputError
 from features.common.progress import unwatched
-from features.results import STEWARD
 from jobs.ground.caches.inventory import target
 from jobs.local_site.demo import pair, xcache
-from jobs.local_site.demo.pair import Pair, Side, answers_of
-from jobs.local_site.demo.side import Observation
+from jobs.local_site.demo.pair import answers_of
 from jobs.local_site.demo.site import MARKS, fresh
 
 
@@ -33,16 +29,6 @@ def test_without_a_server_the_reads_are_replayed_and_the_summary_says_so(
     assert not (tmp_path / "both").exists()
 
 
-def test_the_reads_of_a_seed_are_the_same_and_fit_pages() -> None:
-    trace = pair.last_reads(pair.all_reads(3))
-    names = pair.names_read(trace)
-    assert names == pair.names_read(pair.last_reads(pair.all_reads(3)))
-    assert len(names) == pair.READS
-    assert set(names) == pair.file_sizes(trace).keys()
-    assert max(Counter(names).values()) > 1
-    assert not (trace.size_bytes % 4096).any() and trace.size_bytes.min() > 0
-
-
 def test_a_plain_purge_replays_as_lru() -> None:
     """The plain cache is kept by a steward: XCache's own purge must be no other order."""
     for seed in (1, 2, 3):
@@ -51,25 +37,6 @@ def test_a_plain_purge_replays_as_lru() -> None:
         mean_bytes = (marks.low_bytes + marks.high_bytes) // 2
         lru = pair.replay(trace, marks, "lru", mean_bytes).byte_hit_ratio
         assert pair.replay_purge(trace, marks).byte_hit_ratio == pytest.approx(lru, abs=0.03)
-
-
-def both(plain_wan: int, steward_wan: int) -> Pair:
-    """Two caches that fetched so many bytes of 1000 read, and whose replay fetched 10 more."""
-
-    def side(name: str, wan: int) -> Side:
-        counts = {"reads": 9, "closes": 9, "failed_reads": 0, "evicted_files": 3, "mean_bytes": 80}
-        observation = Observation(**counts, hit_bytes=1000 - wan, wan_bytes=wan)
-        return Side(name, pair.ORDERS[name], observation, (1000 - wan - 10) / 1000, wan + 10)
-
-    return Pair(100, 95, side(pair.PLAIN, plain_wan), side(STEWARD, steward_wan), 0.4, None)
-
-
-def test_the_summary_says_so_if_the_steward_loses() -> None:
-    live = both(400, 410)
-    first, *_ = answers_of(live)
-    assert "the learned order costs 10 B (2.5 %) of WAN traffic against plain" in first
-    failed = dataclasses.replace(live.plain, seen=None)
-    assert "No real caches" in next(answers_of(dataclasses.replace(live, plain=failed)))
 
 
 N_FILES = 14

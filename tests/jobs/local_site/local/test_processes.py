@@ -1,22 +1,18 @@
 """Processes of a deployment: found again and ended, all of them and nobody else's."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
 
 from features.common.errors import InputError, ServiceError
-from jobs.cli.main import app
 from jobs.local_site.local import daemon, site
 from jobs.local_site.local.daemon import Daemon
-from jobs.local_site.local.process import Service, Services, ServiceState, running_processes
-from jobs.local_site.local.services import down, services, takes_datagrams
+from jobs.local_site.local.process import Service, Services, running_processes
+from jobs.local_site.local.services import down
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -110,14 +106,6 @@ def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper
         keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))
 
 
-def test_a_port_that_takes_datagrams_is_seen() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        assert takes_datagrams(port)()
-    assert not takes_datagrams(port)()
-
-
 def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
     first = site.opened(tmp_path / "out", tables=None, xrootd=False)
     base = first.conf / "base.toml"
@@ -129,31 +117,6 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
     assert base.read_text().endswith("# edited\n")
     private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
-
-
-def test_each_service_for_people_has_a_page(tmp_path: Path) -> None:
-    opened = site.opened(tmp_path / "out", tables=None, xrootd=False)
-    airflow, mlflow, placement = (opened.ports[name] for name in ("airflow", "mlflow", "placement"))
-    assert {each.name: each.page for each in services(opened, xrootd=False) if each.page} == {
-        "mlflow": f"http://127.0.0.1:{mlflow}",
-        "placement": f"http://127.0.0.1:{placement}",
-        "airflow-api": f"http://127.0.0.1:{airflow}",
-    }
-
-
-def test_up_shows_pages_to_open_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    web = "http://127.0.0.1:45678"
-    started = [
-        ServiceState("airflow-api", web, web, "started", "123", "a.log"),
-        ServiceState("collector", "UDP 127.0.0.1:45679", "", "running", "124", "c.log"),
-    ]
-    monkeypatch.setattr("jobs.local_site.local.services.up", lambda *_, **__: started)
-    monkeypatch.setattr("jobs.cli.console.out", Console(width=80))
-    answer = CliRunner().invoke(app, ["up", "--out", str(tmp_path)])
-    table, beside = answer.output.split("without a page:")
-    assert f"{web} │ airflow-api │ started" in table
-    assert "collector" not in table
-    assert "collector at UDP 127.0.0.1:45679 (running)\n" in beside
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:

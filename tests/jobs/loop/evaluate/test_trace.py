@@ -59,17 +59,6 @@ def test_the_learned_order_saves_what_recency_does_not(tmp_path: Path) -> None:
     assert all(row["prefetch_bytes"] == 0 for row in rows.values())
 
 
-def test_a_capacity_in_bytes_is_the_same_as_its_share(tmp_path: Path) -> None:
-    path = trace(tmp_path / "t.csv")
-    footprint = 1_000_000 * len(set(pyarrow.csv.read_csv(path)["file"].to_pylist()))
-    rows = evaluated(path, "--capacity", f"{footprint // 5}B")
-    shares = {share for _, share in rows}
-    assert len(shares) in (1, 2)
-    assert all(share == pytest.approx(0.2, rel=1e-6) for share in shares)
-    words = ["evaluate", "--from", "2025-06-22", "--capacity", "1TB"]
-    assert "--capacity needs --trace" in str(CliRunner().invoke(app, words).exception)
-
-
 def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
     path = trace(tmp_path / "t.csv")
     table = pyarrow.csv.read_csv(path)
@@ -110,16 +99,6 @@ def test_what_happens_later_does_not_change_what_was_done_before(tmp_path: Path)
 def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, since: str, why: str) -> None:
     words = ["evaluate", "--trace", str(trace(tmp_path / "t.csv")), "--columns", COLUMNS, "--from", since]
     assert why in str(CliRunner().invoke(app, words).exception)
-
-
-def test_a_past_too_short_to_learn_from_leaves_lru(tmp_path: Path) -> None:
-    words = ["--from", "2025-06-16", "--to", "2025-06-18"]
-    path = trace(tmp_path / "t.csv", days=2)
-    table = pyarrow.csv.read_csv(path)
-    early = table.set_column(0, "t", pa.array(np.asarray(table["t"]) - DAY_S // 8))
-    pyarrow.csv.write_csv(early, path)
-    rows = evaluated(path, *words)
-    assert rows["steward", 0.2]["wan_bytes"] == rows["lru", 0.2]["wan_bytes"]
 
 
 def test_policies_are_added_to_a_trace_only() -> None:

@@ -72,20 +72,6 @@ def test_the_usual_volume_is_that_of_the_hour_and_weekday(tmp_path: Path, n_rows
     assert (row["as_of"], row["source"], row["complete"], row["why"]) == (AT, "rucio_traces", not why, why)
 
 
-def test_while_there_is_one_week_only_its_days_are_the_measure(tmp_path: Path) -> None:
-    settings = site(tmp_path)
-    read(settings, {T - n * DAY_S: 10 * n for n in range(1, 6)} | {T: 2})
-    arrival = judged(settings)
-    assert (arrival.expected, bool(arrival.why)) == (30, True)
-
-
-def test_a_new_source_is_judged_by_its_own_past(tmp_path: Path) -> None:
-    settings = site(tmp_path)
-    read(settings, {T - n * DAY_S: 1 for n in range(6, 40)}, source="xcache_gstream")
-    read(settings, {T - n * DAY_S: 40 for n in range(1, 6)} | {T: 1})
-    assert judged(settings).why == "1 reads in 1h, where 40 are usual"
-
-
 def test_little_past_says_nothing_of_the_volume_and_a_silent_source_is_told(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, {T - DAY_S - 2 * HOUR_S: 50})

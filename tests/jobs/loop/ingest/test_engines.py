@@ -3,8 +3,6 @@
 import dataclasses
 import datetime as dt
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -193,19 +191,6 @@ def test_a_workspace_reads_and_writes_no_file(tmp_path: Path) -> None:
         ):
             with pytest.raises(duckdb.Error):
                 space.database.execute(text)
-
-
-def test_a_workspace_draws_no_progress_where_no_script_runs() -> None:
-    code = (
-        "import duckdb\n"
-        "from features.schema import ACCESSES\n"
-        "from jobs.loop.ingest.sources import workspace\n"
-        "with duckdb.connect() as plain, workspace.opened(ACCESSES) as space:\n"
-        "    for one in (plain, space.database, space.database.cursor()):\n"
-        "        print(*one.execute(\"SELECT current_setting('enable_progress_bar')\").fetchone())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True", "False", "False"], done.stderr
 
 
 @pytest.mark.parametrize("n_bytes", [4 * 2**20 - 1, 4 * 2**20, lines.MOST_LINE_BYTES + 5 * 2**20])

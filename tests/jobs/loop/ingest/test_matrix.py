@@ -255,7 +255,10 @@ def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, source: str
     check_cuts(source, LocalEngine(), tmp_path)
 
 
-@pytest.mark.parametrize("source", ["rucio_traces", "osdf_accesses", "rucio_files"])
+@pytest.mark.parametrize(
+    "source",
+    ["rucio_files", *(pytest.param(s, marks=pytest.mark.verify) for s in ("rucio_traces", "osdf_accesses"))],
+)
 def test_nor_with_spark(spark_engine: Engine, tmp_path: Path, source: str) -> None:
     check_cuts(source, spark_engine, tmp_path)
 

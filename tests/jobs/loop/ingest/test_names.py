@@ -145,18 +145,6 @@ def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, t
     assert not [sample for sample in samples if "eyJ" in sample or "c2Vj" in sample or "Bearer" in sample]
 
 
-OF_CTAO = ("/ctao/dl0/run1.zfits", "/ctao/dl0/run2.zfits")
-
-
-def test_settings_tell_what_neither_does(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    scopes = {"/ctao": "acada", "/ctao/dl0": "dl0", "/atlas": "wrong", "/store": "wrong"}
-    names = [*OF_CTAO, "/ctao/raw", "/ctaoX/f", LFN, hashed("mc26_14TeV", "AOD.1._2.root", "/atlas")]
-    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream(names), scopes=scopes)
-    dids = set(tables.read_arrow(ACCESSES)["did"].to_pylist())
-    ours = {f"dl0:{OF_CTAO[0]}", f"dl0:{OF_CTAO[1]}", "acada:/ctao/raw"}
-    assert dids == ours | {"unknown:/ctaoX/f", f"cms:{LFN}", "mc26_14TeV:AOD.1._2.root"}
-
-
 def test_an_inventory_has_the_same_names(tables: Tables, tmp_path: Path) -> None:
     at = hashed("mc26_14TeV", "AOD.1._2.root", "/atlas/rucio")
     held = {at: 5, "/eos/cms" + LFN: 5, "/store/test/xrootd/T1" + LFN: 3, "/ctao/raw": 1}

@@ -205,14 +205,6 @@ def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp
     assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
 
 
-@pytest.mark.parametrize("source", ["xcache_gstream", "xcache_cinfo", "xrootd_fstream"])
-def test_a_file_and_its_uri_are_one_input(engine: Engine, tables: Tables, source: str) -> None:
-    (case,) = (GOLDEN / source).glob("input.*")
-    first = pull_input.pull(engine, tables, source=source, path=str(case), day=DAY)
-    again = pull_input.pull(engine, tables, source=source, path=case.as_uri(), day=DAY)
-    assert (again.n_new, again.n_rows) == (0, first.n_rows)
-
-
 def test_rejects_of_an_input_are_replaced_and_of_others_kept(
     engine: Engine, tables: Tables, tmp_path: Path
 ) -> None:
@@ -230,13 +222,6 @@ def test_without_a_salt_there_is_no_user(engine: Engine, tables: Tables, tmp_pat
     (tmp_path / "t").write_text(trace(usr="jdoe"))
     pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
     assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
-
-
-def test_an_empty_file_is_no_rows(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    for source in sorted(set(OURS) - {"rucio_dumps", "xcache_cinfo"}):  # they read a folder
-        (tmp_path / "empty").write_text("")
-        summary = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "empty"), day=DAY)
-        assert (summary.n_rows, summary.n_new) == (0, 0), source
 
 
 def test_a_path_that_is_not_there_is_an_input_error(engine: Engine, tables: Tables, tmp_path: Path) -> None:

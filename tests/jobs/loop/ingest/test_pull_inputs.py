@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from rucio_avro import write_dump, write_part
+from rucio_avro import write_dump
 
-from features.common.errors import InputError, SchemaError
+from features.common.errors import InputError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
@@ -107,27 +107,6 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
     expected = min(r["CREATED_AT"] for r in content["replicas"] if (r["NAME"] or "").endswith("/a.root"))
     (created_at,) = [row["created_at"] for row in created if row["scope"] == "cms"]
     assert created_at.timestamp() * 1000 == expected
-
-
-def test_a_dump_without_rows_is_no_files(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    for table, columns in {
-        "replicas": ["SCOPE", "NAME", "RSE_ID", "BYTES"],
-        "contents": ["SCOPE", "NAME", "CHILD_SCOPE", "CHILD_NAME", "CHILD_TYPE"],
-        "rses": ["ID", "RSE"],
-    }.items():
-        write_part(tmp_path / "dump" / table / "part-m-00000.avro", columns, [])
-    summary = pull_input.pull(
-        spark_engine, tables, source="rucio_dumps", path=str(tmp_path / "dump"), day=DAY
-    )
-    assert (summary.n_rows, tables.snapshot(FILES).n_rows) == (0, 0)
-
-
-def test_what_a_dump_lacks_is_named(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="replicas"):
-        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
-    write_part(tmp_path / "replicas/part-m-00000.avro", ["SCOPE", "NAME"], [])
-    with pytest.raises(SchemaError, match=r"\['BYTES', 'RSE_ID'\]"):
-        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(tmp_path), day=DAY)
 
 
 def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:

@@ -95,15 +95,6 @@ def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
     assert any(path.endswith("/drop/link.jsonl") for path in inputs)
 
 
-def test_new_links_count_once_where_only_new_inputs_are_pulled(
-    engine: Engine, tables: Tables, drop: Path
-) -> None:
-    first = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
-    again = pulled(engine, tables, "rucio_traces", str(drop), new_only=True)
-    assert (first.n_rejected, again.n_rejected) == (REFUSED, {})
-    assert again.n_unchanged == sum(REFUSED.values())
-
-
 @pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream"])
 def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
     engine: Engine, tables: Tables, tmp_path: Path, secret: Path, source: str
@@ -252,13 +243,6 @@ def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
     ]
     assert lengths[0] <= lines.MOST_LINE_BYTES + 2**20 and lengths[1:] == [2]
     assert sum(n_bytes) < 2**28
-
-
-def test_a_batch_of_many_lines_does_not_name_its_file_a_million_times(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\n" * 2**20)
-    batches = list(lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail))
-    assert sum(some.num_rows for some in batches) == 2**20
-    assert max(some.num_rows for some in batches) <= 2**16
 
 
 def test_an_input_on_a_file_system_that_hangs_is_an_error_that_names_it(

@@ -2,14 +2,12 @@
 
 import datetime as dt
 import gzip
-import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from cachecast_main import asked
 from monitoring import Sender, close
 
 from features.common.errors import InputError, ServiceError
@@ -191,23 +189,6 @@ def test_odd_names_are_read_as_they_are(folder: str, tmp_path: Path) -> None:
     put(folder, {name: capture(n) for n, name in enumerate(odd, start=1)})
     summary = pulled(Tables(str(tmp_path / "tables")), folder)
     assert (summary.n_new, summary.n_rejected) == (4, {})  # a name that begins with a dot is hidden
-
-
-def test_no_copy_is_left(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    private = tmp_path / "private"
-    private.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(private))
-    put(folder, FILES)
-    pulled(Tables(str(tmp_path / "tables")), folder)
-    assert not list(private.iterdir())
-
-
-def test_the_command_reads_them_and_a_namespace_stays_local(s3: str, tmp_path: Path) -> None:
-    folder = f"{s3}/captures-{uuid.uuid4().hex}"
-    put(folder, FILES)
-    words = ["--day", DAY.isoformat(), "--tables", str(tmp_path / "tables")]
-    summary = asked("pull", "--source", "xcache_gstream", "--input", folder, "--new-only", *words)
-    assert (summary["n_new"], summary["engine"], summary["n_removed"]) == (5, "local", 0)
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
-from features.common.errors import ConfigError, InputError, SchemaError
+from features.common.errors import ConfigError
 from features.common.times import as_of_label
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.cli.main import app
@@ -102,15 +101,6 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     shutil.rmtree(namespace / "store")
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
     assert (answer.files, answer.bytes_on_disk, answer.new_accesses) == (0, 0, 0)
-
-
-def test_a_scan_of_nothing_or_for_nobody_changes_nothing(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere"):
-        scan.scan(tables, namespace=tmp_path / "nowhere", cache="xc1", as_of_s=AS_OF)
-    with pytest.raises(SchemaError, match=r"\.\./x"):
-        scan.scan(tables, namespace=tmp_path, cache="../x", as_of_s=AS_OF)
-    assert not tables.exists(CONTENTS)
-    assert not tables.exists(ACCESSES)
 
 
 def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import datetime as dt
 import itertools
 import json
-import logging
 import os
 import re
 import subprocess
@@ -191,24 +190,6 @@ def test_a_package_that_fails_is_named_in_one_line(
     assert not tables.exists(ACCESSES)
 
 
-def test_a_source_that_only_spark_reads_is_read_by_it_alone(
-    install: Install, spark_engine: Engine, tables: Tables, records: str
-) -> None:
-    install(f"{IMPORT}SOURCE = Source(read=lambda spark, path, day='': None)\n")
-    with pytest.raises(ConfigError, match="'myexp_log' is read by Spark alone"):
-        pulled(LocalEngine(), tables, records)
-    with pytest.raises(ConfigError, match="'myexp_log' of the package myexp failed: TypeError"):
-        pulled(spark_engine, tables, records)
-
-
-def test_a_package_that_fails_in_a_worker_of_spark_is_named(
-    install: Install, spark_engine: Engine, tables: Tables, records: str
-) -> None:
-    install(SHOWN["python"].replace("bytes < 0", "bites < 0"))
-    with pytest.raises(ConfigError, match=r"'myexp_log' of the package myexp failed: .*bites"):
-        pulled(spark_engine, tables, records)
-
-
 def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_path: Path) -> None:
     install(SHOWN["python"])
     (tmp_path / "site-myexp" / "myexp-1.0.dist-info" / "entry_points.txt").write_text(
@@ -216,23 +197,6 @@ def test_a_package_with_broken_entry_points_is_an_error(install: Install, tmp_pa
     )
     with pytest.raises(ConfigError, match="entry points of an installed package cannot be read"):
         sources.load_source("myexp_log")
-
-
-def test_what_a_package_prints_is_no_answer(
-    install: Install, tables: Tables, records: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    install(
-        f"print('loaded')\n{SHOWN['python']}\nSOURCE = Source(lambda site: print('asked') or query(site))\n"
-    )
-    pulled(LocalEngine(), tables, records)
-    assert capsys.readouterr() == ("", "loaded\nasked\n")
-
-
-def test_of_two_sources_of_one_name_ours_counts(install: Install, caplog: pytest.LogCaptureFixture) -> None:
-    install("raise RuntimeError\n", name="osdf_log")
-    with caplog.at_level(logging.WARNING):
-        assert sources.load_source("osdf_log").entry is None
-    assert "'osdf_log' of the package myexp is left out" in caplog.text
 
 
 def test_of_two_packages_with_one_name_neither_is_guessed(install: Install) -> None:

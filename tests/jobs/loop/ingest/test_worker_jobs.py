@@ -95,15 +95,13 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("by", ["local", "spark"])
 def test_efficiency_answers_rightly_for_records_as_they_come(
-    request: pytest.FixtureRequest, tmp_path: Path, shared: Callable[[str], Path], by: str
+    tmp_path: Path, shared: Callable[[str], Path]
 ) -> None:
-    engine = request.getfixturevalue("spark_engine") if by == "spark" else LocalEngine()
     for case, source, expected in ANSWERS:
         settings = Settings.load(tables=str(tmp_path / case), env={})
         path, page = str(shared(f"cases/{case}")), tmp_path / "page.html"
-        pull(engine, Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
+        pull(LocalEngine(), Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
         answer = efficiency.run(settings, JobSelection("2026-03-01", "2026-03-03"), out=page)
         (group,) = answer.by_place
         shares = [round(share or 0, 3) for share in (group.cpu_efficiency_share, group.failed_share)]
@@ -259,23 +257,6 @@ def test_reports_of_jobs_that_failed_early(tmp_path: Path) -> None:
     reports = [record for record, _ in OF_REPORTS]
     columns = columns_of(tmp_path, "wmarchive", reports, "wall_s", "cpu_s", "exit_code", "site", "node")
     assert columns == [expected for _, expected in OF_REPORTS]
-
-
-def test_words_for_none_and_lists_are_no_names(tmp_path: Path) -> None:
-    values: list[Any] = ["NA", "null", "None", "undefined", [], ["/A/b/C", "/D/e/F"], {}, "/Expr(x)/"]
-    ads, panda, reports = [], [], []
-    for value in values:
-        sites = {"MATCH_EXP_JOB_GLIDEIN_CMSSite": value, "GLIDEIN_CMSSite": "T2"}
-        ads.append(AD | sites | {"DESIRED_CMSDataset": value, "LastRemoteHost": value})
-        panda.append(PANDA | {"computingsite": value, "proddblock": value, "modificationhost": value})
-        reports.append(report(STEP | {"site": value, "output": [{"inputDataset": value}]}, wn_name=value))
-    for source, records, site in (
-        ("htcondor_history", ads, "T2"),
-        ("panda_jobs", panda, None),
-        ("wmarchive", reports, None),
-    ):
-        columns = columns_of(tmp_path / source, source, records, "site", "dataset", "node")
-        assert columns == [(site, None, None)] * len(values), source
 
 
 def test_a_job_that_names_no_site_is_of_ones_own_pool_only(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from access_rows import accesses
 
@@ -13,19 +12,14 @@ from features.common.times import as_of_label, day_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from jobs.ground.settings.plan import RuleSettings, SourceSettings
-from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment, origin_bytes
-from jobs.loop.plan.file_facts import plan_files
 from jobs.loop.plan.items import FileFilter, planned_files
 from prefetch.journal.tables import Try
 from prefetch.plan.rules import is_control
-from prefetch.plan.value import Objective
 from prefetch.target import Held
-from replay.study.benefit import Region
-from replay.study.use import regions_of
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 MB = 10**6
@@ -194,27 +188,6 @@ def test_a_second_run_changes_nothing_and_caches_do_not_meet(tables: Tables) -> 
     assert {key[2] for key in tables.snapshot(PLANS).partitions} == {"xc1", "xc2"}
 
 
-def test_the_summary_says_what_bound_and_what_cycle_fits(tables: Tables) -> None:
-    summary = run(tables, [held(i) for i in range(92)])
-    assert set(summary.bound_by) == {"evict", "unpin", "pin", "prefetch"} - {"unpin"}
-    assert "capacity" in summary.bound_by["pin"] or "watermark" in summary.bound_by["pin"]
-    assert summary.eviction_age_s == pytest.approx(9 * SETTINGS.features.cycle, rel=0.01)
-    assert summary.cycle_s == SETTINGS.features.cycle
-
-
-def test_between_predictions_the_latest_ones_count(tables: Tables) -> None:
-    run(tables, [held(i) for i in range(92)], as_of_s=AS_OF + 900)
-    assert tables.read_arrow(PLANS, as_of=as_of_label(AS_OF + 900), owner="xc1").num_rows > 0
-
-
-def test_rules_hold_and_bar_files(tables: Tables) -> None:
-    pin = RuleSettings(action="pin", names=("*/f1.root",))
-    never = RuleSettings(action="never", names=("*/f91.root",))
-    run(tables, [held(i) for i in range(92)], settings=with_plan(rules=(pin, never), control_share=0.0))
-    assert (rows(tables, "pin")[0]["name"], rows(tables, "evict")[0]["name"]) == (lfn(1), lfn(91))
-    assert rows(tables, "pin")[0]["reason"] == "a rule of the site pins it"
-
-
 def test_caches_of_one_site_share_no_file(tables: Tables) -> None:
     twins = [CACHE.model_copy(update={"name": name, "site": "EDGE"}) for name in ("xc1", "xc2")]
     both = SETTINGS.model_copy(update={"caches": {twin.name: twin for twin in twins}})
@@ -289,24 +262,6 @@ def test_a_plan_fetches_from_the_nearest_origin_never_what_the_site_has_and_says
         explained = plan.explain_item(plan.judge(moment), item=lfn(i))
         assert explained.action is None
         assert why in explained.because
-
-
-@pytest.mark.parametrize(
-    "origin", ["xrd.cern.ch", "XRD.CERN.CH", "Xrd.Cern.CH:1094", "root://u@XRD.CERN.CH//x"]
-)
-def test_a_plan_knows_the_region_that_the_study_knows(origin: str) -> None:
-    benefit = SETTINGS.benefit.model
-    known = pa.table({"dataset": ["d"], "tier": ["AOD"], "origin": [origin], "barred": [0]})
-    hours = SETTINGS.plan.model_copy(update={"objective": Objective.CPU_HOURS})
-    hosts = {"far": ("*.jp",), "ch": ("*.CERN.ch",)}
-    regions = {name: OriginSettings(hosts=each, rtt_ms=16) for name, each in hosts.items()}
-    files, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions=regions)
-    other, _ = plan_files(pa.array(["cms:f"]), known, plan=hours, benefit=benefit, regions={})
-    assert files.saved_hours_per_byte[0] != other.saved_hours_per_byte[0]
-    code, names = regions_of(
-        pa.chunked_array([[origin]]), [Region(name, each, 16) for name, each in hosts.items()]
-    )
-    assert names[code[0]] == "ch"
 
 
 def test_without_predictions_there_is_no_plan(tables: Tables) -> None:

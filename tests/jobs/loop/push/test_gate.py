@@ -189,16 +189,6 @@ def test_unproven_items_show_as_long_as_they_stand(site: Settings, tmp_path: Pat
     assert unproven(site) == 0
 
 
-def test_what_is_undone_of_an_unproven_plan_shows_until_cancelled(
-    site: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "push_rest", lambda *_, **__: PushSummary())  # as if the run had died here
-    push(site, unproven=True)
-    assert unproven(site) == N
-    job.cancel(site, cache="d", as_of_s=None)
-    assert unproven(site) == 0
-
-
 def test_a_plan_recorded_under_a_promotion_stays_what_it_was(site: Settings, tmp_path: Path) -> None:
     decided(site, 1, OURS, DIGEST)
     (tmp_path / "origin").rename(tmp_path / "away")
@@ -234,22 +224,6 @@ def test_a_push_beside_one_that_insists_adds_nothing_unproven(site: Settings) ->
         bases = dict(database.execute("SELECT item_id, basis FROM push_items"))
     assert bases.pop("prefetch0") == "known"
     assert set(bases.values()) <= {"unproven"}
-
-
-def test_a_failed_eviction_shows_while_its_plan_stands(site: Settings) -> None:
-    """A steward carries it out later."""
-    push(site, unproven=True)
-    with closing(sqlite3.connect(site.push.journal)) as database:
-        database.execute("UPDATE push_items SET state = 'failed', error = 'x' WHERE action = 'evict'")
-        database.commit()
-    with closing(Journal(site.push.journal)) as journal:
-        assert journal.reports.evictions("d", now_s=time.time()) == ["/store/f3"]
-    assert unproven(site) == 2
-    assert unproven(site, days_later=3) == 0
-    with closing(sqlite3.connect(site.push.journal)) as database:
-        database.execute("UPDATE push_plans SET state = 'cancelled'")
-        database.commit()
-    assert unproven(site) == 1
 
 
 def test_a_withheld_plan_replaces_none_that_stands(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,6 @@
 """What Rucio is told of a cache: complete files that its rules let stay."""
 
 from pathlib import Path
-from typing import Any
-
-import pytest
-import sqlalchemy as sa
 
 from jobs.ground.settings.tree import Settings
 from jobs.loop.push import rucio_sync
@@ -30,19 +26,6 @@ def drift(folder: Path, rules: str) -> ReplicaDrift:
     answer = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
     assert isinstance(answer, ReplicaDrift)
     return answer
-
-
-def test_a_sync_gives_back_its_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[sa.Engine] = []
-    create_engine = sa.create_engine
-
-    def watched(*args: Any, **options: Any) -> sa.Engine:
-        opened.append(create_engine(*args, **options))
-        return opened[-1]
-
-    monkeypatch.setattr(sa, "create_engine", watched)
-    drift(tmp_path, "")
-    assert [engine.pool.checkedin() for engine in opened] == [0]  # type: ignore[attr-defined]
 
 
 def test_what_must_not_be_cached_is_not_told(tmp_path: Path) -> None:

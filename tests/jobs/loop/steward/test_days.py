@@ -148,12 +148,6 @@ def test_a_damaged_or_planted_file_of_waiting_days_is_left_out_and_holds_up_none
     assert {path.name for path in tmp_path.iterdir()} == {"tables", "xc1.damaged"}
 
 
-def test_what_waits_is_read_again_as_it_was(tables: Tables, tmp_path: Path) -> None:
-    (tmp_path / "days").write_text(json.dumps([["2026-03-01", ROW]]))
-    WaitingDays(tables, "xc1", tmp_path / "days").send(within_s=60)
-    assert [row["watched_s"] for row in of_day(tables, cache="xc1", day="2026-03-01")] == [60]
-
-
 def test_pins_that_cannot_be_kept_leave_no_older_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

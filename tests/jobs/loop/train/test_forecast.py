@@ -141,23 +141,6 @@ def test_a_judged_cut_is_the_forecast_made_then_against_what_followed(tmp_path: 
     assert means[1].absolute_error == pytest.approx(pooled, abs=1e-5)
 
 
-def test_days_are_cut_by_their_number(tmp_path: Path) -> None:
-    rows = weekly(40, 24)
-    dates = (pd.Timestamp("2015-08-13") + pd.to_timedelta(rows["week"], unit="D")).dt.strftime("%Y-%m-%d")
-    series = tmp_path / "daily.csv"
-    daily = pd.DataFrame({"date": dates, "dataset": rows["dataset"], "n_accesses": rows["accesses"]})
-    daily.to_csv(series, index=False)
-    judge(series=series, as_of="24", horizons=[1], cuts=[20], out=tmp_path / "out.csv")
-    assert pd.read_csv(tmp_path / "out.csv")["cut"].tolist() == [20]
-    with pytest.raises(InputError, match="nothing to judge"):
-        judge(series=series, as_of="24", horizons=[9], cuts=[20], out=tmp_path / "out.csv")
-
-
-@pytest.mark.parametrize(("text", "numbers"), [("7", [7]), ("3-5,9", [3, 4, 5, 9]), (" 2 - 3 ,2", [2, 3])])
-def test_spans(text: str, numbers: list[int]) -> None:
-    assert spans(text) == numbers
-
-
 @pytest.mark.parametrize("text", ["", "0", "a", "3-", "1-9999999"])
 def test_what_is_no_span_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="52-60,64"):
@@ -247,8 +230,3 @@ def test_unusable_input_is_named(
     path.write_text(text)
     with pytest.raises(error, match=words):
         read_series(path, as_of)
-
-
-def test_horizons_are_at_least_one_unit(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="at least 1"):
-        run(series=tmp_path / "s.csv", as_of="5", horizons=[0, 1], out=tmp_path / "o.csv")

@@ -4,32 +4,27 @@ import contextlib
 import dataclasses
 import datetime as dt
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
-from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
-from features.results import ANNOUNCED, ARRIVALS, PROMOTIONS
+from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
-from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
 from jobs.operator.operate.prometheus import of_status, of_steward
-from jobs.operator.operate.remedies import REMEDIES
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
 
-ROOT = Path(__file__).parents[4]
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
 ENDS = dt.datetime(2026, 3, 3, 4, tzinfo=dt.UTC)
@@ -124,14 +119,6 @@ def test_the_day_from_which_on_a_model_can_be_promoted_is_of_plausible_records(
         assert "`cachecast evaluate --from 2026-02-08`" in alarm.remedy
 
 
-def test_a_path_of_the_settings_is_one_word_of_a_remedy(settings: Settings) -> None:
-    path = "/data/NAME of TIME; rm -r `pwd`/*"
-    airflow = settings.airflow.model_copy(update={"pull": {"rucio_traces": path}})
-    (alarm,) = run(settings.model_copy(update={"airflow": airflow}), now_s=NOW_S).alarms
-    command = alarm.remedy.removeprefix("pull records: `").removesuffix("`")
-    assert shlex.split(command) == ["cachecast", "pull", "--source", "rucio_traces", "--input", path]
-
-
 @pytest.mark.parametrize(("deadline", "late_at_s"), [("auto", 7200), ("30m", 5400), ("3h", 14400)])
 def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
     settings: Settings, tables: Tables, deadline: str, late_at_s: int
@@ -148,32 +135,6 @@ def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
     assert {"plan-late"} == {
         name for name, _ in alarms(with_conf, begun_s + 3600 + late_at_s - 1)
     } or late_at_s > 7200
-
-
-def test_a_late_prediction_says_which_step_is_missing(settings: Settings, tables: Tables) -> None:
-    def late() -> str:
-        return next(each.text for each in run(settings, now_s=NOW_S + 3600).alarms if each.about == "default")
-
-    due, key = "2026-03-01T05:00:00Z", ("2026-03-01", "2026-03-01T05:00:00Z", "default")
-    assert late() == (
-        f"the newest prediction is of {AT}; that of {due} was due by 2026-03-01T06:00:00Z; "
-        "neither its arrivals nor its features are there"
-    )
-    tables.replace_rows(ARRIVALS, [row(ARRIVALS, source="rucio_traces")], key)
-    assert late().endswith("; its arrivals are there")
-    tables.replace_rows(settings.features.spec.features_table, [], key)
-    assert late().endswith("; its features are there")
-
-
-def test_a_candidate_that_serves_is_named_without_an_alarm(settings: Settings, tables: Tables) -> None:
-    refused = row(PROMOTIONS, model_version="m/2", champion=None, action="refuse", comparisons="[]")
-    tables.replace_rows(PROMOTIONS, [refused], ("2026-03-01", AT, "default"))
-    assert not run(settings, now_s=NOW_S).candidate_serves
-    assert alarms(settings) == {("no-champion", "default")}
-    serve = settings.mlflow.model_copy(update={"serve": ("champion", "candidate")})
-    status = run(settings.model_copy(update={"mlflow": serve}), now_s=NOW_S)
-    assert (status.candidate_serves, status.champion, status.scored_by) == (True, None, "m/2")
-    assert status.alarms == ()
 
 
 def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Settings, tables: Tables) -> None:
@@ -193,15 +154,6 @@ def test_a_queue_that_does_not_keep_its_word_or_grows_is_named(settings: Setting
     tables.replace_rows(QUEUE, [entry | {"job_id": str(n)} for n in range(10_001)], later)
     (alarm,) = run(settings, now_s=NOW_S).alarms
     assert alarm.text.startswith("queue liar names 10001 inputs, 1 before: does it repeat or invent work?")
-
-
-def test_every_alarm_has_a_remedy_and_a_section() -> None:
-    sections = set(re.findall(r"^### (\S+)$", (ROOT / "docs/troubleshoot.md").read_text(), re.MULTILINE))
-    names = ("jobs/operator/operate/alarms.py", "prefetch/steward/keeper.py", "jobs/loop/steward/steward.py")
-    code = [(ROOT / name).read_text() for name in names]
-    named = set(re.findall(r'alarm\(\s*"([a-z-]+)"|alarms\["([a-z-]+)"\]', "".join(code)))
-    raised = {plain or of_steward for plain, of_steward in named}
-    assert raised == set(REMEDIES) <= sections
 
 
 def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -253,23 +205,6 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
         pass
     assert len(warnings) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["push", "status", "--cache", "xc1"], "push-status-xc1"),
-        (["compare-caches", "a", "b", "--began", "x", "--from", "x", "--to", "x"], "compare-caches"),
-        (["push", "--help"], None),
-        (["psuh", "--cache", "xc1"], None),
-    ],
-)
-def test_a_line_with_a_command_is_named_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], name: str | None
-) -> None:
-    monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(tmp_path / "prom"))
-    CliRunner().invoke(app, words)
-    assert [file.name for file in tmp_path.rglob("*.prom")] == ([f"cachecast-{name}.prom"] if name else [])
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(

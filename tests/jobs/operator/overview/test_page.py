@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from operator_site import BAD_WORDS, GB, HOSTILE, environment, figures, lfn, loaded, planted
+from operator_site import BAD_WORDS, HOSTILE, environment, figures, lfn, loaded, planted
 
 from features.common.errors import printable
 from features.common.times import parse_as_of
@@ -21,7 +21,7 @@ from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
-from prefetch.placement.pages import LastHeartbeat, PageRequest
+from prefetch.placement.pages import PageRequest
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {
@@ -128,13 +128,6 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
         assert words in text, words
 
 
-def test_heartbeats_are_shown_with_their_age(settings: Settings) -> None:
-    heard = {"xc1": LastHeartbeat(NOW_S - 30.0, True), "xc2": LastHeartbeat(NOW_S - 700.0, False)}
-    text = Markup(Renderer(settings, began_s=0).page(PageRequest(), heard, now_s=NOW_S)).text
-    assert "Last heartbeat 2026-03-01 04:09 UTC (30 s ago) Steward" in text
-    assert "(11 min ago): not alive, other caches serve its files" in text
-
-
 @pytest.mark.parametrize("action", ["", "pin", "evict"])
 def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: str) -> None:
     rows = Tables(settings.tables.root).read_arrow(PLANS, owner="xc1").to_pylist()
@@ -150,14 +143,6 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
             assert f"no. {row['rank']} {printable(row['name'])} 1 GB" in text
 
 
-def test_a_long_plan_has_pages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.operator.overview.page.ITEMS_SHOWN", 10)
-    first, second, end = (marked(settings, PageRequest("xc1", "pin", after)).text for after in (0, 10, 10**9))
-    assert "items 1 to 10 of" in first and "Next items" in first and "Previous items" not in first
-    assert "items 11 to 20 of" in second and "Previous items" in second
-    assert "No such item." in end
-
-
 @pytest.mark.parametrize("i", [91, 3, 100, 119])
 def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> None:
     tables = Tables(settings.tables.root)
@@ -169,26 +154,6 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
     assert [row["action"] for row in planned if row["name"] == lfn(i)] == (
         [explained.action] if explained.action else []
     )
-
-
-def test_the_same_plan_is_judged_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = list[CacheAtMoment]()
-
-    def counted(moment: CacheAtMoment) -> plan.JudgedCache:
-        judged.append(moment)
-        return plan.judge(moment)
-
-    monkeypatch.setattr("jobs.operator.overview.page.judge", counted)
-    renderer = Renderer(settings, began_s=0)
-    for i in range(5):
-        renderer.page(PageRequest("xc1", item=lfn(i)), {}, now_s=NOW_S)
-    assert len(judged) == 1
-
-
-def test_a_file_that_nobody_knows_is_told_so(settings: Settings) -> None:
-    text = marked(settings, PageRequest("xc1", item=f"/no/{HOSTILE}")).text
-    assert "is neither in cache 'xc1' nor a candidate at 2026-03-01T04:00:00Z" in text
-    assert "there is no plan for cache 'xc2' yet" in marked(settings, PageRequest("xc2", item="/f")).text
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:
@@ -237,12 +202,6 @@ def damage(folder: Path, what: str) -> None:
     elif what == "endless figures":
         settings.steward.figures("xc1").unlink()
         settings.steward.figures("xc1").symlink_to("/dev/zero")
-
-
-def test_a_steward_without_a_learned_order_says_so(folder: Path) -> None:
-    settings = loaded(folder)
-    figures(NOW_S, version=None, version_since_s=None).write(settings.steward.figures("xc1"))
-    assert "Learned order none serves this steward" in marked(settings).text
 
 
 def test_an_unexpected_error_is_logged_once_until_the_source_answers(
@@ -300,19 +259,6 @@ def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> Non
     assert "in 23 h: a clock is wrong" in text and BAD_WORDS in text
     figures(NOW_S, alarms={BAD_WORDS: BAD_WORDS}).write(path)
     assert f"{BAD_WORDS} (xc1): {BAD_WORDS}. To do: see docs/troubleshoot.md." in marked(settings).text
-
-
-def test_an_inventory_larger_than_the_cache_breaks_no_bar(settings: Settings) -> None:
-    caches = {name: cache.model_copy(update={"capacity": 10 * GB}) for name, cache in settings.caches.items()}
-    small = settings.model_copy(update={"caches": caches})
-    page = Renderer(small, began_s=0).page(PageRequest(), {}, now_s=NOW_S)
-    assert 'class="held over" x="1" y="2" width="400.0"' in page and "920\u00a0%" in page
-
-
-def test_generated_tables_say_so(settings: Settings) -> None:
-    assert "Generated data" not in marked(settings).text
-    Path(settings.tables.root, "GENERATED.txt").write_text("reads of <b>MWT2</b>, seed 1\n")
-    assert "Generated data, not a site's: reads of <b>MWT2</b>, seed 1" in marked(settings).text
 
 
 def test_an_alarm_links_to_its_section_and_one_that_is_made_up_does_not(settings: Settings) -> None:

@@ -11,7 +11,7 @@ import pytest
 from placement_server import eventually, threaded
 from ranges_oracle import rucio_server
 
-from features.common.errors import ConfigError, StaleInputError
+from features.common.errors import StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
@@ -25,7 +25,6 @@ from models.serving.versions import CHAMPION
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.fleet import Pending
 from prefetch.placement.snapshot import Snapshot, load
-from prefetch.plan.rules import belongs
 
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR, HORIZON = 3600, 2 * 86400
@@ -150,12 +149,6 @@ def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
     assert placed() == {"cms:/f1", "cms:/f2"}
 
 
-def test_a_plan_replaces_those_before_it(tables: Tables) -> None:
-    put(tables, PLANS, [item("pin", "cms:/older")], AS_OF - 2 * HOUR, "e1")
-    put(tables, PLANS, [item("pin", "cms:/newer")], AS_OF - HOUR, "e1")
-    assert {"cms:/older", "cms:/newer"} & {item["did"] for item in acting(tables, "e1")} == {"cms:/newer"}
-
-
 def test_a_prefill_adds_to_the_plan_before_it(tables: Tables) -> None:
     put(tables, PLANS, [item("prefetch", "cms:/n0"), item("pin", "cms:/f1")], AS_OF - 600, "f1")
     assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1"}
@@ -193,11 +186,6 @@ def test_what_a_push_gave_up_is_not_expected(
     snapshot = stored(tmp_path / "p.db")
     assert snapshot.fractions([HELD]).predicted[0] == pytest.approx([predicted, 0, 1 / 6])
     assert ("prefetch" in {item["action"] for item in acting(tables, "e1")}) == (state == "planned")
-
-
-def test_standing_plans_count(tables: Tables) -> None:
-    assert [acting(tables, cache) for cache in ("e2", "f1")] == [[], []]
-    assert sorted(item["action"] for item in acting(tables, "e1")) == ["evict", "pin", "prefetch"]
 
 
 def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
@@ -250,14 +238,6 @@ def test_without_predictions_what_caches_hold_decides_and_one_line_says_so(
     caplog.clear()
     run(tables, tmp_path / "p.db")
     assert "no predictions" not in caplog.text
-
-
-def test_without_predictions_no_dataset_is_too_rarely_read(tables: Tables, tmp_path: Path) -> None:
-    later = AS_OF + HOUR
-    put(tables, CONTENTS, [content("cms:/f2", GB, later)], later, "f1")
-    put(tables, PLANS, [item("evict", "cms:/f2")], later, "f1")
-    summary = run(tables, tmp_path / "p.db", as_of_s=later)
-    assert (summary.datasets, summary.nowhere) == (1, 0)
 
 
 def test_inventories_that_are_old_or_of_other_caches_place_nothing(tables: Tables, tmp_path: Path) -> None:
@@ -313,12 +293,6 @@ def test_absurd_reads_make_no_absurd_load(tables: Tables, tmp_path: Path) -> Non
     assert loads["f1"] == 1.0
 
 
-def test_without_caches_nothing_is_stored(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="caches"):
-        run(tables, tmp_path / "p.db", caches=[])
-    assert not (tmp_path / "p.db").exists()
-
-
 def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_path: Path) -> None:
     caches = [CACHES[0], CACHES[1].model_copy(update={"capacity": 250 * GB}), CACHES[2]]
     caches += [CACHES[0].model_copy(update={"name": "e3", "capacity": 30 * GB})]
@@ -343,12 +317,3 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         assert httpx.post(f"{started.url}/prefix", json=request).text == planned[names[0]]
         health = httpx.get(f"{started.url}/health").json()
         assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
-
-
-def test_plans_made_with_other_caches_configured_are_counted(tables: Tables, tmp_path: Path) -> None:
-    dids = [f"cms:/s{i}" for i in range(40)]
-    # As if e1's own host knew no other cache of the site: it pins all.
-    put(tables, PLANS, [item("pin", did) for did in dids], AS_OF, "e1")
-    others = belongs(dids, {"e1": 1, "e2": 1}, "e2").sum()
-    assert 0 < others < 40
-    assert run(tables, tmp_path / "p.db").misplaced == others

@@ -1,7 +1,6 @@
 """The report: one file, whatever the names in it, with the answer first; and what caches recorded."""
 
 import datetime as dt
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from access_rows import accesses
 from html_page import Page
 
-from features.common.errors import StaleInputError
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, FILES, PLANS, arrow_schema
 from jobs.ground.store.tables import Tables
@@ -69,33 +67,6 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> N
     assert tags.seen.count("script") == 3 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
-
-
-def test_plots_over_time_are_drawn_for_each_capacity_that_has_rows(tables: Tables) -> None:
-    rows = [
-        replay_row(policy, 100, 0.1) | {"capacity_bytes": size * 10**12}
-        for policy in ("lru", "lru+plan")
-        for size in (20, 50, 90)
-    ]
-    tables.replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
-    page = build(tables, watermarks=WATERMARKS)
-    assert re.findall(r'<option value="(\d)"( selected)?>([^<]+)<', page) == [
-        ("0", "", "20 TB"),
-        ("1", " selected", "50 TB"),  # one capacity at a time
-        ("2", "", "90 TB"),
-    ]
-    assert re.findall(r'<figure data-capacity="(\d)">', page) == ["1"]  # the fill level
-    assert re.findall(r'<p class="answer" data-capacity="(\d)">', page) == ["0", "1", "2"]
-    assert len(re.findall(r'<tr(?: data-kept)? data-capacity="\d">', page)) == 6
-    assert re.findall(r'id="policy-\d" data-key="([^"]+)"', page) == ["lru", "lru+plan"]
-
-
-def test_parts_without_tables_are_left_out_and_none_at_all_is_an_error(
-    tmp_path: Path, tables: Tables
-) -> None:
-    with pytest.raises(StaleInputError, match="no table to report on"):
-        build(Tables(str(tmp_path / "empty")), watermarks=WATERMARKS)
-    assert "What was pushed" not in build(tables, watermarks=WATERMARKS)
 
 
 REGIONS = (Region("near", ("*.es",), 9.0),)
@@ -192,9 +163,3 @@ def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> No
     section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
     (series, *_) = section.figures[0].plot.series
     assert len(series.points) == 3
-
-
-def test_sums_of_absurd_records_do_not_turn_negative(tmp_path: Path) -> None:
-    reads = [{"accessed_at": at(1, 5), "bytes_hit": 2**55, "n_reads": 1} for _ in range(300)]
-    section = recorded_section(plant(tmp_path, reads), REGIONS)
-    assert [row["read_bytes"] for row in section.rows] == [300 * 2**55] * 2

@@ -1,7 +1,6 @@
 """Reads of jobs by place, and the efficiencies and settings that follow from them, as planted."""
 
 import base64
-import dataclasses
 import datetime as dt
 import json
 from pathlib import Path
@@ -14,7 +13,6 @@ from access_rows import accesses
 from job_records import PIC, Planted, plant
 from monitoring import closing, fstream, opening, users
 
-from features.common.errors import StaleInputError
 from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -48,36 +46,6 @@ def test_pics_planted_efficiencies_are_recovered(settings: Settings, tmp_path: P
         assert 0.012 < group.cpu_efficiency_upper_share - group.cpu_efficiency_lower_share < 0.04
         assert group.failed_share == pytest.approx(planted.failed, abs=0.02)
     assert "a CPU efficiency of 9" in (tmp_path / "page.html").read_text()
-
-
-def test_where_all_jobs_failed_there_is_no_efficiency_but_waste(settings: Settings, tmp_path: Path) -> None:
-    plant(Tables(settings.tables.root), (Planted("remote", 40, 0.9, failed=1.0), Planted("hit", 40, 0.9)))
-    answer = efficiency.run(settings, DAYS, out=tmp_path / "page.html")
-    (failed,) = [group for group in answer.by_place if group.place == "remote"]
-    assert (failed.cpu_efficiency_share, failed.failed_share) == (None, 1)
-    assert failed.wasted_core_hours == failed.core_hours > 40
-    assert "Hits: a CPU efficiency" in (tmp_path / "page.html").read_text()
-
-
-def test_a_job_that_two_sources_report_is_told(settings: Settings) -> None:
-    tables = Tables(settings.tables.root)
-    plant(tables, PIC[:1])
-    rows = tables.read_arrow(JOB_RECORDS)
-    for name, values in (
-        ("source", ["wmarchive"] * len(rows)),
-        ("event_id", [f"w{k}" for k in range(len(rows))]),
-    ):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(values))
-    tables.replace_arrow(JOB_RECORDS, pa.concat_tables([tables.read_arrow(JOB_RECORDS), rows]))
-    both = efficiency.run(settings, DAYS)
-    assert both.sources == {"htcondor_history": 1000, "wmarchive": 1000}
-    answer = efficiency.run(settings, dataclasses.replace(DAYS, source="wmarchive"))
-    assert (answer.jobs, answer.sources) == (1000, {"wmarchive": 1000})
-
-
-def test_without_job_records_there_is_an_error_that_says_what_to_pull(settings: Settings) -> None:
-    with pytest.raises(StaleInputError, match="pull --source htcondor_history"):
-        efficiency.run(settings, DAYS)
 
 
 def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
@@ -234,14 +202,6 @@ def test_a_job_that_nothing_names_is_found_by_its_files_time_and_site(tmp_path: 
     later = {"accessed_at": AT + 5 * HOUR, "bytes_hit": 40, "bytes_missed": 0, "cache": "xc"}
     rows = places(tmp_path, jobs, [{"site": "EDGE"}, later])
     assert [row[0] for row in rows] == ["remote", NOWHERE, "hit"]
-
-
-def test_rare_kinds_of_work_are_one(tables: Tables, tmp_path: Path) -> None:
-    many: list[dict[str, Any]] = [{"job": str(k), "kind": f"k{k}", "wall_s": 1000.0 - k} for k in range(30)]
-    places(tmp_path, [*many, {"job": "none", "kind": None}], [])
-    with jobs_with_places(tables, JobSelection("2026-03-01", "2026-03-01"), REGIONS) as database:
-        counts = dict(database.sql("SELECT kind, count(*) FROM jobs GROUP BY kind").fetchall())
-    assert counts == {f"k{k}": 1 for k in range(20)} | {"others": 10, None: 1}
 
 
 def test_a_caches_record_of_a_file_that_two_jobs_hold_open_is_shared(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,33 +91,6 @@ def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list
     assert answer["answers"][3].startswith("Doubling 20.3 MB lifts LRU's byte hit ratio from 2.0 % to")
 
 
-def test_below_the_largest_file_lru_itself_is_replayed(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("time,id,size\n1,a,1\n2,b,100\n3,a,1\n4,c,1\n5,a,1\n")
-    points = json.loads(cachecast("curve", "--trace", path, "--capacity", "2", "--json").stdout)["points"]
-    small = next(point for point in points if point["capacity_bytes"] == 2)
-    assert (small["replayed"], small["hit_ratio"]) == (True, 0.4)
-
-
-def test_days_warm_and_end_a_trace(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("time,id,size\n" + "".join(f"2026-03-0{day}T00:00:00Z,a,1\n" for day in range(1, 6)))
-    words: list[str | Path] = ["replay", "--trace", path, "--capacity", "1", "--policy", "lru", "--json"]
-    (row, _) = json.loads(cachecast(*words, "--from", "2026-03-02", "--to", "2026-03-03").stdout)
-    assert (row["requests"], row["hits"]) == (2, 2)
-    (row, _) = json.loads(cachecast(*words, "--to", "2026-03-03").stdout)
-    assert (row["requests"], row["hits"]) == (3, 2)
-
-
-def test_watermarks_make_lru_an_xcache(cloudphysics: list[str]) -> None:
-    words = ["replay", *cloudphysics, "--capacity", "200MB", "--policy", "lru,sieve", "--json"]
-    plain, sieve, _ = json.loads(cachecast(*words).stdout)
-    marks = ("--watermarks", "0.8,0.9", "--purge-interval", "60")
-    marked, beside, _ = json.loads(cachecast(*words, *marks).stdout)
-    assert marked["wan_bytes"] != plain["wan_bytes"]
-    assert beside["capacity_bytes"] == sieve["capacity_bytes"]
-
-
 @pytest.mark.parametrize("command", ["replay", "curve"])
 @pytest.mark.parametrize("suffix", [".html", ".svg", ".csv", ".parquet", ".json"])
 def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, command: str, suffix: str) -> None:
@@ -188,32 +158,6 @@ def test_a_policy_of_ones_own_has_its_row_and_page(tiny: Path, tmp_path: Path) -
         cachecast("replay", "--trace", tiny, "--policy", policies[4:], "--block-size", "5B")
 
 
-def test_without_a_trace_days_are_needed_and_trace_options_refused() -> None:
-    for command in ("replay", "curve"):
-        with pytest.raises(CachecastError, match="give --trace, or the days"):
-            cachecast(command)
-        with pytest.raises(CachecastError, match="options that describe a trace"):
-            cachecast(command, "--sort")
-
-
-HEAVY = "pyspark,mlflow,pandas,sklearn,matplotlib,lightgbm,jinja2"
-
-
-@pytest.mark.parametrize("words", [["replay", "--capacity", "20"], ["curve", "--out", "c.csv"]], ids=str)
-def test_what_is_not_needed_is_not_loaded(tiny: Path, tmp_path: Path, words: list[str]) -> None:
-    code = (
-        "import sys\nfrom jobs.cli.main import app\ntry:\n    app(sys.argv[2:])\nexcept SystemExit as end:\n"
-        "    assert not end.code\n"
-        "print([m for m in sys.argv[1].split(',') if m in sys.modules], file=sys.stderr)"
-    )
-    command = [sys.executable, "-c", code, HEAVY, *words, "--trace", str(tiny)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
-    answer = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert answer.stderr.splitlines()[-1] == "[]"
-
-
 def test_several_caches_share_a_trace_and_leave_nothing_else_to_choose(tiny: Path, tmp_path: Path) -> None:
     fleet, page = tmp_path / "fleet.toml", tmp_path / "fleet.html"
     fleet.write_text('[[caches]]\nname = "half"\ncount = 2\ncapacity = "40"\n')
@@ -240,15 +184,6 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
     rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
-
-
-def test_a_steward_that_has_nothing_to_learn_from_says_so(tiny: Path) -> None:
-    few = ("replay", "--trace", tiny, "--capacity", "20", "--json", "--policy")
-    with pytest.raises(CachecastError, match="steward learns from the accesses before --from"):
-        cachecast(*few, "steward")
-    rows = json.loads(cachecast(*few, "lru,steward-auto,Steward-S3-FIFO").stdout)
-    assert [row["policy"] for row in rows] == ["lru", "steward-auto", "steward-s3fifo", "bound"]
-    assert rows[0]["hits"] == rows[1]["hits"]
 
 
 def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:

@@ -1,8 +1,6 @@
 """The replay step: tables or several caches in, rows of a comparison out, never by what none could know."""
 
 import datetime as dt
-import re
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,12 @@ import pyarrow as pa
 import pytest
 from access_rows import accesses
 from cachecast_main import asked
-from typer.testing import CliRunner
 
 from features.common.errors import ConfigError, StaleInputError
 from features.common.progress import unwatched
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, PREDICTIONS
-from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.simulate import site_replay
@@ -122,19 +118,6 @@ def test_tables_without_predictions_are_told_the_command_and_the_other_policies(
         run(fresh)
 
 
-def test_the_bound_is_a_policy_too(tables: Tables) -> None:
-    assert [row["policy"] for row in run(tables, policies=("lru", "Bound"))] == ["lru", "bound"]
-
-
-def test_days_without_accesses_are_refused(tables: Tables) -> None:
-    missing, there = (
-        r"from 2027-04-05 to 2027-04-06, nor in the \S+ before",
-        "accesses of 2026-03-01 to 2026-03-0",
-    )
-    with pytest.raises(StaleInputError, match=f"no access {missing}; there are {there}"):
-        run(tables, first_day_s=START + 400 * DAY_S, last_day_s=START + 401 * DAY_S)
-
-
 def test_the_commands_read_the_tables(tables: Tables) -> None:
     words = ["--tables", tables.root, "--from", "2026-03-03", "--to", "2026-03-04", "--json"]
     rows = asked("replay", *words, "--capacity-fraction", "0.12")
@@ -149,13 +132,6 @@ def test_the_commands_read_the_tables(tables: Tables) -> None:
     assert curve["points"][-1]["hit_ratio"] == 1 - (COLD // 2) / curve["requests"]
 
 
-def test_tables_that_cannot_be_written_are_refused_before_the_replay(tables: Tables, tmp_path: Path) -> None:
-    (tmp_path / "replays").touch()
-    words = ["--tables", str(tmp_path), "--from", "2026-03-03", "--to", "2026-03-04"]
-    error = str(CliRunner().invoke(app, ["replay", *words]).exception)
-    assert re.fullmatch("tables: .*replays is no folder; mend that, or name other tables by .*", error)
-
-
 def test_only_the_demand_source_is_replayed(tables: Tables) -> None:
     (source,) = set(tables.read_arrow(ACCESSES, columns=["source"])["source"].to_pylist())
     same = run(tables, policies=("lru",), demand_sources={"*": source})
@@ -168,35 +144,6 @@ def write(folder: Path, text: str) -> Path:
     path = folder / "fleet.toml"
     path.write_text(text)
     return path
-
-
-def test_the_shipped_fleet_is_socals() -> None:
-    federation = load_fleet(Path(str(resources.files("conf").joinpath("fleets", "socal.toml"))))
-    assert len(federation) == 24
-    assert sum(cache.capacity_bytes for cache in federation.values()) == pytest.approx(2.5e15, rel=0.01)
-
-
-def test_every_key_reaches_the_cache(tmp_path: Path) -> None:
-    path = write(
-        tmp_path,
-        """
-        [defaults]
-        watermarks = [0.5, 0.6]
-        [[caches]]
-        name = "a"
-        capacity = "10TB"
-        purge_interval = "1m"
-        cold_age = "30d"
-        cold_every = 6
-        block_size = "1MB"
-        ssd = "1TB"
-        never_cache = ["*panda.um*"]
-        """,
-    )
-    config = load_fleet(path)["a"]
-    assert (config.low_watermark, config.high_watermark, config.purge_interval_s) == (0.5, 0.6, 60)
-    assert (config.cold_age_s, config.cold_every) == (30 * 86400, 6)
-    assert (config.block_bytes, config.ssd_bytes, config.never_cache) == (10**6, 10**12, ("*panda.um*",))
 
 
 ONE = '[[caches]]\nname = "a"\ncapacity = "1TB"\n'

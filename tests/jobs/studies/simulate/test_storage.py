@@ -157,21 +157,3 @@ def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[R
     more = whole["datasets"][len(gone)]["dataset"]
     goes = [read for read in reads if f"ds{read[1] // 10}" in {*gone, more}]
     assert busiest_s(missed(goes, 300_000)) > limit
-
-
-def test_reads_without_a_replica_here_are_counted_and_change_nothing(
-    trace: Path, tables: Path, tmp_path: Path
-) -> None:
-    other = tmp_path / "more.csv"
-    rows = trace.read_text().splitlines()
-    strangers = [f"{DAY_S * N_DAYS - 1},/else/{i},{SIZE},no" for i in range(7)]
-    other.write_text("\n".join([*rows, *strangers]) + "\n")
-    words = ("--tables", str(tables), "--rse", "PIC_DISK", "--capacity", "300kB")
-    answer, plain = answer_of("--trace", str(other), *words), answer_of("--trace", str(trace), *words)
-    assert answer["points"] == plain["points"]
-    assert any("7 of 907 accesses read 7 files without a replica here" in note for note in answer["notes"])
-
-
-def test_a_cache_as_large_as_the_storage_is_refused(trace: Path) -> None:
-    verdict = answer_of("--trace", str(trace), "--capacity", "9MB")["verdict"]
-    assert verdict.startswith("No: a cache of 9 MB takes")

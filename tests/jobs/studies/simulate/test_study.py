@@ -1,8 +1,6 @@
 """The study's page: answers first, the numbers of the study in its tables, harmless whatever the names."""
 
 import dataclasses
-import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,14 +13,13 @@ from cachecast_main import asked
 from html_page import Page
 from typer.testing import CliRunner
 
-from features.common.errors import ConfigError
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate.study import answers, study_page, write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
 from replay.study.benefit import SSD, BenefitModel, Region
-from replay.study.categories import Thresholds, hints
+from replay.study.categories import Thresholds
 from replay.study.study import Study, StudyConfig, study
 from replay.trace import Trace
 
@@ -102,15 +99,6 @@ def test_the_tables_hold_the_studys_numbers(three_weeks: Study) -> None:
     assert {"europe", "america"} <= set(cells)
 
 
-def test_every_value_that_can_be_read_has_a_unit(three_weeks: Study) -> None:
-    html_page = study_page(three_weeks, what="a")
-    data = re.findall(r'<script type="application/json">(.*?)</script>', html_page, re.DOTALL)
-    texts = [[point[3] for point in json.loads(text)["points"]] for text in data]
-    assert all(texts)
-    for text in itertools.chain(*texts):
-        assert re.search(r"\d (%|[kMGTPE]?B|accesses|HS06-hours)\b|\d %", text), text
-
-
 def test_traces_at_the_edge_have_a_page_too(tmp_path: Path) -> None:
     """One access; and a trace that hits always once it is warm, without origins."""
     for item, size in (([0], 10), ([0, 0, 0], 10), ([0, 0], 0)):
@@ -142,23 +130,6 @@ def test_cpu_hours_are_of_origins_of_known_distance_alone(loaded: LoadedTrace, t
     assert near.benefit.known_share == pytest.approx(share)
     assert near.benefit.direct.cpu_efficiency == pytest.approx(0.8)
     assert f"Of the {100 * share:.1f} % of the bytes" in list(answers(near))[-1]
-
-
-@pytest.mark.parametrize(
-    ("names", "columns", "hint"),
-    [
-        (["/store/user/x/f_1.root", "/store/user/x/f_2.root"], {}, "names look like CMS's"),
-        (["user.x.1234.out._01.root", "g"], {}, "names look like ATLAS's"),
-        (["mc23_13p6TeV.myfile.root", "g"], {"tier": [None, None]}, "names look like ATLAS's"),
-        (["/store/user/x/f_1.root", "g"], {"category": ["ntuple", None]}, None),
-        (["/store/data/Run2024A/Met/NANOAOD/v1-v1/f.root", "/store/user/x"], {}, None),
-        (["a", "b"], {}, None),
-    ],
-)
-def test_names_of_an_experiment_without_a_tier_hint_at_a_column(names: Any, columns: Any, hint: Any) -> None:
-    trace = Trace(np.arange(2), np.arange(2, dtype=np.int32), np.ones(2, np.int64), names=pa.array(names))
-    lines = hints(trace, pa.table(columns or {"user": ["x", "x"]}))
-    assert [line.partition(" and tell no data tier")[0] for line in lines] == ([] if hint is None else [hint])
 
 
 def test_the_command_studies_a_file_with_its_own_column_names_and_days_of_it(tmp_path: Path) -> None:
@@ -193,21 +164,3 @@ def test_a_mistake_is_told_with_its_remedy(words: list[str], error: str) -> None
     answer = CliRunner().invoke(app, ["report", *words])
     assert answer.exit_code != 0
     assert error in str(answer.exception)
-
-
-def test_points_that_fall_with_the_distance_are_refused(loaded: LoadedTrace, tmp_path: Path) -> None:
-    settings = Settings.load(env={})
-    points = tuple(reversed(settings.benefit.points))
-    turned = settings.model_copy(update={"benefit": settings.benefit.model_copy(update={"points": points})})
-    with pytest.raises(ConfigError, match=r"benefit\.points"):
-        write_study(loaded, turned, out=tmp_path / "x.html", **SIZE)
-
-
-def test_a_cache_too_small_for_its_traffic_is_told(tmp_path: Path) -> None:
-    """Two files a second of 9 bytes each, purges every 300 s: 100 bytes are full at once."""
-    trace = Trace(np.arange(2000) // 2, np.arange(2000, dtype=np.int32) % 1000, np.full(1000, 9))
-    config = StudyConfig(CacheConfig(100, 0.8, 0.9), Thresholds(), [], BenefitModel(), SSD)
-    first, second, *_ = answers(study(trace, pa.table({"site": ["x"] * 2000}), config))
-    assert re.fullmatch(r"A cache of 100 B serves \d\.\d % of the bytes that jobs read\.", first)
-    full = r"But 17\.\d kB were read past it, because it was full between two purges \(300 s apart\)"
-    assert re.search(full, second)

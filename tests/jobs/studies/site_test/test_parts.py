@@ -178,12 +178,6 @@ def test_settings_can_be_pasted_and_mean_what_was_measured(tmp_path: Path) -> No
     assert set(tomllib.loads(text)) == {"regions", "benefit", "push"}
 
 
-def test_advice_names_what_helps() -> None:
-    advice = " ".join(answer.advice([*ROWS, rate(ORIGIN, 0.2, reading="5 %"), rate(ORIGIN, 400, clients=16)]))
-    assert f"From {ORIGIN}, 16 clients together get 8.0 times the rate of 1" in advice
-    assert f"From {ORIGIN}, reading 5 % of a file takes longer" in advice
-
-
 def test_the_page_escapes_what_servers_say() -> None:
     bad = rate(WARM, None, clients=4, failed=3, why="<script>alert(1)</script>")
     rows = (*ROWS, bad)
