@@ -3,33 +3,22 @@
 import asyncio
 import dataclasses
 import datetime as dt
-import importlib.util
 import socketserver
-import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from webhook import Webhook
 
+from dags import alarms, moments
 from features.common.errors import ConfigError, InputError
 from jobs.ground.settings.sections import scheduling
 
-
-def lazily(name: str) -> Any:
-    """A module that is loaded when it is used: Airflow takes seconds, in each process that collects tests."""
-    spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.loader is not None
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-alarms, moments = lazily("dags.alarms"), lazily("dags.moments")
 T = dt.datetime(2026, 3, 1, 4, 59, 59, tzinfo=dt.UTC)
 
 
@@ -265,6 +254,15 @@ def test_a_missed_deadline_is_hidden_by_no_older_failure_and_no_source_that_fell
     assert len(webhook.messages) == 4
 
 
+def test_a_source_that_fell_short_is_named_and_told_once(webhook: Webhook) -> None:
+    for why in ("3 reads in 1h, where 40 are usual", "2 reads in 1h, where 40 are usual", ""):
+        arrived(why)
+    states = [(message["state"], message["about"]) for message in webhook.messages]
+    assert states == [("firing", "rucio_traces"), ("good again", "rucio_traces")]
+    assert "rucio_traces: 3 reads in 1h, where 40 are usual" in webhook.messages[0]["text"]
+    assert webhook.messages[0]["runbook"] == "docs/troubleshoot.md#incomplete"
+
+
 def test_a_message_that_was_not_taken_is_told_by_the_next_failure(webhook: Webhook) -> None:
     webhook.status = 500
     alarms.task_failed(CONTEXT)
@@ -323,10 +321,16 @@ def test_a_webhook_that_answers_junk_a_redirect_or_for_ever_fails_nothing_in_bou
     assert "cannot report to the webhook: task failed" in caplog.text
 
 
-def deferred() -> pytest.RaisesExc[BaseException]:
-    from airflow.sdk.exceptions import TaskDeferred  # noqa: PLC0415  it loads Airflow
+def test_without_a_webhook_nobody_is_told(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        pytest.fail(f"asks for {arguments}")
 
-    return pytest.raises(TaskDeferred)
+    monkeypatch.delenv("CACHECAST_AIRFLOW__WEBHOOK")
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", refuse)
+    alarms.task_failed(CONTEXT)
+    assert (webhook.messages, caplog.records) == ([], [])
 
 
 async def fired(path: str, until_s: float) -> bool:
@@ -356,7 +360,7 @@ def test_a_wait_on_a_file_system_that_hangs_ends_in_time_and_holds_no_worker(
     monkeypatch.setattr(moments, "is_there", lambda path: answers.wait(20))
     monkeypatch.setattr(moments, "LOOK_EVERY_S", 0.2)
     waited = moments.Arrived(task_id="wait_x", path="hdfs://nn/x", within_s=60)
-    with deferred():
+    with pytest.raises(TaskDeferred):
         waited.execute({})
     assert not asyncio.run(fired("hdfs://nn/x", time.time() + 0.5))
     assert "hdfs://nn/x: its file system does not answer" in caplog.text
@@ -370,3 +374,10 @@ def test_a_wait_on_what_can_never_come_is_a_wrong_setting(path: str) -> None:
         scheduling(env | {"CACHECAST_AIRFLOW__WAIT": f'{{ rucio_traces = "{path}" }}'})
     with pytest.raises(ConfigError, match="wait: 'rucio_traces' is no source of pull"):
         scheduling({"CACHECAST_AIRFLOW__WAIT": '{ rucio_traces = "/x" }'})
+
+
+@pytest.mark.parametrize("host", ["hooks..example.org", "a" * 64 + ".org"])
+def test_a_webhook_of_no_possible_host_is_a_wrong_setting(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"airflow\.webhook: must be a URL") as error:
+        scheduling({"CACHECAST_AIRFLOW__WEBHOOK": f"https://{host}/secret-path"})
+    assert "secret-path" not in str(error.value)

@@ -230,6 +230,23 @@ def test_a_server_that_stays_broken_is_one_line_with_its_remedy(
     assert "\n" not in str(caught.value)
 
 
+def test_a_server_that_is_away_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match=r"http://127.0.0.1:9 does not answer .*is it up"):
+        session("http://127.0.0.1:9", tmp_path, attempts=2).ask("RSEs", lambda client: client.list_rses())
+
+
+def test_an_expired_token_is_renewed(rucio: RucioServer, tmp_path: Path) -> None:
+    at = session(rucio.url, tmp_path)
+    assert at.ask("who", lambda client: [client.whoami()["account"]]) == ["root"]
+    (token,) = (tmp_path / "tokens").rglob("auth_token_for_account_root")
+    assert token.stat().st_mode & 0o777 == 0o600
+    first = token.read_text()
+    token.write_text("of another day")
+    assert session(rucio.url, tmp_path).ask("who", lambda client: [client.whoami()["account"]]) == ["root"]
+    renewed = token.read_text()
+    assert renewed not in ("of another day", first)
+
+
 def test_a_token_that_expires_meanwhile_is_renewed(
     held: dict[str, list[str]], proxy: faulty_proxy.FaultyProxy, tmp_path: Path
 ) -> None:

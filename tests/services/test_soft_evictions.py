@@ -58,6 +58,18 @@ def test_what_a_plan_evicts_is_shown_and_can_go_at_once(site: Site) -> None:
     assert eventually(lambda: site.held() == names_of(listed[1:]))
 
 
+def test_a_pin_that_has_ended_is_a_file_like_others(site: Site) -> None:
+    """It stays as long as there is room, and goes in its turn."""
+    pinned, *others = site.read_all(site.files("i", 8))
+    site.pin(pinned, for_s=12)
+    site.steward()
+    time.sleep(12 + PATIENCE_S)
+    assert site.held() == names_of([pinned, *others]), "the end of a pin removes nothing"
+    site.read_all(site.files("j", 11))
+    assert settled(site), site.held()
+    assert name_of(pinned) not in site.held(), "nobody read it for longest"
+
+
 def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) -> None:
     probes = [f"{TEST_FILES}{number}.root" for number in range(6)]
     lookalike = f"/store/mc{TEST_FILES}like.root"

@@ -1,5 +1,6 @@
 """A push to a real XCache: what it does to the cache's disk, seen from cinfo, the g-stream and the origin."""
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ from daemons import needed
 from pushes import item_of
 from steward_site import eventually
 
-from features.common.errors import PushRejected, ServiceError
+from features.common.errors import PushRejected, ServiceError, TargetUnavailable
+from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.xrootd import Loopback, loopback
+from jobs.operator.operate import doctor
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
@@ -88,6 +91,56 @@ def test_the_server_alone_confirms_where_cinfo_cannot_be_read(
     assert not (site[0].namespace / "store/mc/far.root").exists()
 
 
+def test_the_doctor_tells_the_version_and_what_it_changes(
+    site: tuple[Loopback, Path], xrootd: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        other = f"root://127.0.0.1:{silent.getsockname()[1]}"
+        conf = tmp_path / "conf.toml"
+        conf.write_text(
+            "".join(
+                f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "{url}"\ncapacity = "1GB"\n'
+                for name, url in (("xc", site[0].cache_url), ("other", other))
+            )
+        )
+        settings = Settings.load(conf, tables=str(tmp_path / "tables"), env={})
+        checks = {check.part: check for check in doctor.run(settings)}
+    of_cache = checks["cache xc"]
+    assert of_cache.state == "ok" and f"XRootD {xrootd}: " in of_cache.detail
+    assert ("removes open files" in of_cache.detail) == target_of(site).removes_open_files()
+    assert (
+        checks["cache other"].state == "bad" and "does not tell its version" in checks["cache other"].detail
+    )
+
+
+def test_evict_leaves_the_origin_alone(site: tuple[Loopback, Path], journal: Journal) -> None:
+    original = site[0].add_file("/store/mc/evicted.root", b"x" * 300_000)
+    target = target_of(site)
+    run(target, journal, [item("/store/mc/evicted.root", "prefetch")])
+    summary = run(target, journal, [item("/store/mc/evicted.root", "evict")])
+    assert (summary.pushed, summary.failed) == (1, 0)
+    assert not list((site[0].namespace / "store/mc").glob("evicted*"))
+    assert original.exists()
+
+
+def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
+    site: tuple[Loopback, Path], journal: Journal
+) -> None:
+    for number in range(20):
+        site[0].add_file(f"/store/mc/down{number}.root", b"x" * 1000)
+    target = target_of(site)
+    items = [item(f"/store/mc/down{number}.root", "prefetch", number) for number in range(20)]
+    site[0].cache.stop()
+    started = time.monotonic()
+    summary = run(target, journal, items, timeout_s=5.0, parallel=4)
+    assert summary.stopped is not None and time.monotonic() - started < 20
+    assert journal.reports.counts("xc")["planned"] == 20
+    with pytest.raises(TargetUnavailable):
+        target.prefetch("/store/mc/down1.root", timeout_s=5)
+    site[0].cache.start()
+    assert run(target, journal, []).pushed == 20
+
+
 def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> None:
     with pytest.raises(PushRejected, match="not authorised"):
         target_of(site).prefetch("/etc/passwd", timeout_s=10)
@@ -134,3 +187,11 @@ def test_what_does_not_start_says_why(folder_of_all: Path) -> None:
     limits = (9 * MIB, 1, 1)
     with pytest.raises(ServiceError, match="does not answer"), loopback(folder_of_all, files_limit=limits):
         pass
+
+
+def test_daemons_end_with_the_block_that_raises(folder_of_all: Path) -> None:
+    pids: list[int | None] = []
+    with pytest.raises(ZeroDivisionError), loopback(folder_of_all) as running:
+        pids = [running.origin.pid, running.cache.pid]
+        raise ZeroDivisionError
+    assert len(pids) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in pids)

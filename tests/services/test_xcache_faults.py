@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trickling_proxy
 import xcache_server
 from daemons import needed, open_folder
 from pushes import item_of
@@ -190,6 +191,37 @@ def test_a_silent_origin_holds_up_its_own_files_only(sites: dict[str, Loopback],
         os.kill(site.origin.pid, signal.SIGCONT)
     assert run(sites, journal, [item("one", slow)], timeout_s=4, attempts=9).pushed == 1
     assert whole(site, slow)
+
+
+def test_an_origin_that_trickles_holds_no_slot_and_is_left_alone(journal: Journal) -> None:
+    """At 20 000 bytes a second blocks come, but no file in time."""
+    with (
+        open_folder() as folder,
+        trickling_proxy.door() as door,
+        loopback(folder / "lb", more=f"pss.origin 127.0.0.1:{door.port}\n") as site,
+    ):
+        door.upstream = site.origin.port
+        (held,) = files(site, "held", 1)
+        target({"one": site}).prefetch(held, timeout_s=20)
+        door.bytes_per_s = 20_000
+        slow = files(site, "trickle", 12)
+        plan = [
+            dataclasses.replace(item("one", name, rank=n), source="o:1094") for n, name in enumerate(slow)
+        ]
+        plan.append(item("one", held, rank=99))
+        first = run({"one": site}, journal, plan, parallel=3, timeout_s=1, attempts=9)
+        assert (first.already_done, first.pushed, first.failed, first.stopped) == (1, 0, 0, None)
+        (left,) = first.left_alone
+        n_tried = sum(row["attempts"] for row in journal.reports.receipts() if row["error"])
+        assert left.startswith(f"o:1094: {n_tried} of {n_tried} tries failed") and 5 <= n_tried <= 7
+        assert journal.reports.faults("one") == {"source": n_tried}
+        # Some 4 s on an idle machine: the client library looks at its limits each second, and then the
+        # cache is asked whether it lives. A file takes at least 15 s to come.
+        assert max(row["seconds"] for row in journal.reports.receipts()) < 12
+        door.bytes_per_s = None
+        later = run({"one": site}, journal, [], later_s=RECONSIDER_S + 60, attempts=9)
+        assert (later.pushed + later.already_done, later.left_alone) == (12, ())
+        assert all(whole(site, name) for name in slow)
 
 
 def test_a_slow_origin_is_told_from_a_silent_cache(sites: dict[str, Loopback], journal: Journal) -> None:

@@ -130,6 +130,22 @@ def test_what_is_wrong_is_told_in_a_line_and_works_once_the_token_is_renewed(
         assert not any(part in line for token in tokens for part in token.split(".") if len(part) > 20)
 
 
+def test_doctor_and_site_test_say_what_is_wrong_with_a_token(site: Site, tmp_path: Path) -> None:
+    script = """
+        from jobs.operator.operate import doctor
+        from jobs.studies.site_test import run as site_test
+        from jobs.studies.site_test.schedule import Limits
+        settings = Settings.load(env={}).model_copy(update={"caches": {"x": cache}})
+        print(*[one.detail for one in doctor.run(settings) if one.part == "cache x"])
+        request = site_test.Request("x", ["root://localhost:1"], ["/store/f0"], Limits(10**8, 60))
+        print(told(lambda: site_test.run(settings, request, say=print, on_progress=print)), flush=True)
+        sys.exit(0)
+    """
+    lines = answers(site, tmp_path, script, [site[1].token(aud="other.example.org")])
+    assert len(lines) == 2
+    assert all("its audience is other.example.org, not cache.example.org" in line for line in lines)
+
+
 def test_a_server_that_no_trusted_authority_vouches_for_gets_no_token(site: Site, tmp_path: Path) -> None:
     (tmp_path / "trusted").mkdir()
     token = site[1].token(sub="cheated")

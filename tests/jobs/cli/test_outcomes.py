@@ -1,24 +1,15 @@
-"""What `outcomes` shows, and how commands read times and what describes a trace."""
+"""What `outcomes` accounts and shows: read, pending and unread; a line for tables without rows."""
 
 import dataclasses
 import datetime as dt
 import json
-import time
 from pathlib import Path
 
-import pytest
-from cachecast_main import cachecast
-from operator_site import row
 from typer.testing import CliRunner, Result
 
-from features.common.errors import InputError
-from features.common.times import DAY_S, as_of_label, day_label
-from features.schema import ACCESSES, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, OUTCOMES, PLANS, RECEIPTS
 from jobs.cli.main import app
-from jobs.cli.options import AskedReads
-from jobs.cli.parsing import moments, newest
 from jobs.ground.caches.steward_days import StewardDay, keep
-from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 
 KEY = ("2026-03-01", "2026-03-01T00:00:00Z", "xc1")
@@ -47,6 +38,10 @@ def test_tables_without_rows_are_a_line_with_the_remedy(tmp_path: Path) -> None:
         "days against LRU: none judged; run `cachecast outcomes --cache xc1 --day …`",
     ]
     assert "model versions" in outcomes(tmp_path, [EARNED]).stdout
+
+
+def test_days_are_checked(tmp_path: Path) -> None:
+    assert "not a day: 'soon'" in str(outcomes(tmp_path, [], "--from", "soon").exception)
 
 
 def test_days_of_a_steward_are_shown_without_any_plan(tables: Tables, tmp_path: Path) -> None:
@@ -137,63 +132,7 @@ def test_each_queue_that_announced_a_file_is_told_what_it_saved(tables: Tables, 
     assert of_queues[0]["waiting_hours"] == of_queues[1]["waiting_hours"] > 0
 
 
-HOUR_S = 3600
-FIRST_S = 1_772_323_200  # 2026-03-01
-
-
-def by_cycles(tmp_path: Path, cycle: str) -> Settings:
-    variables = {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables"), "CACHECAST_FEATURES__CYCLE": cycle}
-    return Settings.load(None, env=variables)
-
-
-def test_a_day_has_the_cycles_that_have_begun(tmp_path: Path) -> None:
-    hourly = by_cycles(tmp_path, "1h")
-    assert moments(hourly, None, "2026-03-01") == [FIRST_S + n * HOUR_S for n in range(24)]
-    assert moments(hourly, "2026-03-01T04:00:00Z", None) == [FIRST_S + 4 * HOUR_S]
-    now_s = int(time.time())
-    today = moments(by_cycles(tmp_path, "1m"), None, day_label(now_s))
-    assert today[0] <= today[-1] <= time.time()
-    assert len(today) >= (now_s - today[0]) // 60
-    with pytest.raises(InputError, match="has not begun"):
-        moments(hourly, None, day_label(now_s + DAY_S))
-    ahead = as_of_label(now_s + HOUR_S)
-    assert moments(hourly, ahead, None) == [now_s + HOUR_S]
-    with pytest.raises(InputError, match=f"{ahead} has not come"):
-        moments(by_cycles(tmp_path, "30m"), ahead, None)
-
-
-def test_a_time_that_is_not_typed_is_the_newest(tmp_path: Path) -> None:
-    settings = by_cycles(tmp_path, "1h")
-    tables, region, now_s = Tables.of(settings), settings.region.name, int(time.time())
-    assert moments(settings, None, None) == [now_s - now_s % HOUR_S]
-    for table, key in (
-        (ACCESSES, ("2026-03-01",)),
-        (PREDICTIONS, ("2026-03-01", "2026-03-01T04:00:00Z", region)),
-        (PREDICTIONS, ("2026-03-01", "2026-03-01T05:00:00Z", "another")),
-        (PREDICTIONS, ("2026-02-28", "2026-02-28T05:00:00Z", region)),
-        (PREDICTIONS, ("2099-01-01", "2099-01-01T00:00:00Z", region)),
-    ):
-        tables.replace_rows(table, [row(table)], key)
-    assert moments(settings, None, None) == [FIRST_S + DAY_S]
-    assert newest(settings, "predictions") == FIRST_S + 4 * HOUR_S
-    tables.replace_rows(ACCESSES, [row(ACCESSES)], (day_label(now_s),))
-    assert moments(settings, None, None)[0] <= now_s
-
-
-@pytest.mark.parametrize("words", [("train",), ("features",), ("predict",), ("cycle",), ("arrivals",)])
-def test_nothing_is_computed_for_a_time_that_has_not_come(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """It would stay the newest until then: a model that never is too old, a state that no cycle follows."""
-    done = cachecast(*words, "--as-of", "2098-01-01T00:00:00Z", "--tables", tmp_path / "tables")
-    assert done.returncode == 1
-    assert "error: 2098-01-01T00:00:00Z has not come" in done.stderr
-    assert not (tmp_path / "tables").exists()
-
-
-def test_what_describes_a_trace_needs_one(tmp_path: Path) -> None:
-    options = AskedReads(time_zone="Europe/Berlin")
-    with pytest.raises(InputError, match="give --trace"):
-        options.file()
-    file = dataclasses.replace(options, trace=tmp_path).file()
-    assert file is not None
-    assert file.time_zone == "Europe/Berlin"
-    assert AskedReads(site="PIC").file() is None
+def test_outcomes_of_an_older_cachecast_are_read_or_not(tmp_path: Path) -> None:
+    old = [EARNED, EARNED | {"item_id": "2", "n_hits": 0, "bytes_wasted": 7, "bytes_spent": 7}]
+    (plan,) = json.loads(outcomes(tmp_path, old, "--json").stdout)["plans"]
+    assert (plan["read_items"], plan["pending_items"], plan["bytes_pending"]) == (1, 0, 0)

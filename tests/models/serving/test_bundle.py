@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from features.common.errors import ModelError, ServiceError, StaleInputError
 from features.spec import FeatureSpec
 from models.learning.calibration import IDENTITY, Knots
+from models.serving import mlflow_session
 from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel, OrderModel
 from models.serving.drift import Reference
 from models.serving.mlflow_session import check_place, connect, in_time
@@ -233,3 +234,12 @@ def test_a_redirect_is_not_followed(server: str) -> None:
     with pytest.raises(ServiceError, match="MLflow at http"):
         connect(server, "", "x")
     assert "/elsewhere" not in Handler.asked and len(Handler.asked) > 1
+
+
+def test_an_answer_that_drips_ends_in_time(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_session, "_CALL_S", 0.3)
+    monkeypatch.setattr(Handler, "drips", True)
+    began = time.monotonic()
+    with pytest.raises(ServiceError, match="no end of an answer"):
+        connect(server, "", "x")
+    assert time.monotonic() - began < 1.5

@@ -156,6 +156,14 @@ def test_receipts_are_rows_of_the_table(journal: Journal) -> None:
     assert len(list(journal.reports.receipts())) == 2
 
 
+def test_errors_are_bounded(journal: Journal) -> None:
+    journal.plans.record_plan([item(1)], now_s=1000)
+    begin_all(journal)
+    finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="e" * 9999), now_s=1002)
+    (row,) = journal.reports.receipts()
+    assert len(row["error"]) == 300
+
+
 @pytest.mark.parametrize(
     "damage", ["name = CAST(name AS BLOB)", "expires_at_s = 1 << 62", "updated_at_s = 'x'"]
 )

@@ -39,6 +39,45 @@ def test_a_newer_plan_replaces_what_an_older_one_left_undone(journal: Journal, n
     assert states(journal) == {"cancelled": 3, "running": 2}
 
 
+def test_a_prefill_stands_beside_plans_but_the_newest_word_on_a_file_counts(journal: Journal) -> None:
+    journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
+    journal.plans.record_plan(
+        [item(1, as_of_s=2000, kind=PREFILL), item(5, as_of_s=2000, kind=PREFILL)], now_s=2000
+    )
+    assert states_by_item(journal)["1000-evict-1"] == "cancelled" and states(journal)["planned"] == 4
+    journal.plans.record_plan([item(1, "pin", as_of_s=3000)], now_s=3000)
+    assert {at for at, state in states_by_item(journal).items() if state == "planned"} == {
+        "2000-prefetch-5",
+        "3000-pin-1",
+    }
+    other = [item(6, as_of_s=4000, kind=PREFILL)]
+    journal.plans.record_plan(other, now_s=4000)
+    assert states(journal)["planned"] == 3
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_an_empty_plan_says_that_nothing_of_older_ones_is_to_be_done(
+    journal: Journal, newest_first: bool
+) -> None:
+    empty = Heading("xc", 2000, PLAN)
+    for is_older in (not newest_first, newest_first):
+        plan = [item(1), item(2, "evict")] if is_older else []
+        journal.plans.record_plan(plan, now_s=2000, empty=empty)
+    assert states(journal) == {"cancelled": 2} and begin_all(journal) == []
+    journal.plans.record_plan([item(3, as_of_s=3000)], now_s=3000)
+    assert journal.plans.record_plan([], now_s=3001, empty=empty) == 0
+    assert begin_all(journal, now_s=3001) == ["3000-prefetch-3"]
+    journal.plans.record_plan([item(4, as_of_s=2000)], now_s=3002)  # of that time, and still older
+    assert states_by_item(journal)["2000-prefetch-4"] == "cancelled"
+
+
+def test_an_empty_plan_is_forgotten_with_what_came_after_it(journal: Journal) -> None:
+    journal.plans.record_plan([], now_s=500, empty=Heading("xc", 500, PLAN))
+    settle(journal, 1000)
+    assert journal.pruning.forget("xc", 1000, before_s=2500.0, now_s=float(LATER)) == 1
+    assert journal.reports.newest_s("xc", now_s=LATER) is None
+
+
 def test_what_failed_is_tried_again_unless_it_is_over_or_a_newer_plan_has_the_file(journal: Journal) -> None:
     failed = Receipt(ItemState.FAILED, error="gone", fault="file")
     plan = [item(1), item(2), item(3)]
@@ -183,6 +222,12 @@ def test_pins_are_due_after_touch_every_until_they_expire(journal: Journal) -> N
     work_on(journal).renewed({"1000-pin-1": 1600})
     assert due(journal, 1600) == ["1000-pin-2"]
     assert due(journal, 1000 + DAY) == []
+
+
+def test_of_a_file_pinned_again_only_the_latest_pin_is_due(journal: Journal) -> None:
+    pinned(journal, 1, 1001)
+    pinned(journal, 1, 2001, as_of_s=2000)
+    assert due(journal, 5000) == ["2000-pin-1"]
 
 
 @pytest.mark.parametrize("action", ["unpin", "evict"])

@@ -1,6 +1,6 @@
 """Nodes that are not configured: admitted by the token of their federation, and by nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,11 @@ import httpx
 import pytest
 from placement_server import PlacementServer, eventually, threaded
 
-from prefetch.placement import service
+from prefetch.placement import fleet, service
+from prefetch.placement.messages import Member
+from prefetch.placement.service import Options, Service
+from replay.ranges import Layout, layout_of
+from replay.study.benefit import Cluster
 
 NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 NOW_S = 1_772_323_200
@@ -114,3 +118,31 @@ def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
     assert beat(server, NEW | {"id": "n3", "address": "n3:1095"}).text == "OK"
     of_far = beat(server, NEW | {"id": "n5", "address": "n5:1094"}, TOKENS["FAR"])
     assert "another cache" in of_far.json()["error"]
+
+
+def test_a_node_that_changes_its_size_with_each_heartbeat_makes_no_layout_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = Options(
+        liveness_s=180,
+        forget_s=900,
+        max_wait_s=60,
+        never=(),
+        members={},
+        federations=frozenset({"A"}),
+        taken=frozenset(),
+        clusters={},
+        cluster=Cluster(1e9, 1e9, 1, 1e7, 100),
+    )
+    serving, calls = Service(options, now_s=lambda: NOW_S), list[Mapping[str, float]]()
+
+    def counted(sizes: Mapping[str, float]) -> Layout:
+        calls.append(sizes)
+        return layout_of(sizes)
+
+    monkeypatch.setattr(fleet, "layout_of", counted)
+    for size in range(1, 20):
+        serving.admit("n1", Member("A", "n1:1094", size))
+    assert len(calls) == 1
+    serving.tick()
+    assert calls[1:] == [{"n1": 19}]

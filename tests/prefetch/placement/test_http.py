@@ -68,6 +68,17 @@ def test_bad_paths_are_told_so(get: Get, path: str) -> None:
     assert reply.headers["cache-control"] == "no-store"
 
 
+def test_reads_may_be_cached(get: Get) -> None:
+    for path in ("/serverRanges", "/ds/5/cms:/P/E/AOD"):
+        first = get(path)
+        assert "max-age=" in first.headers["cache-control"]
+        again = get(path, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert get(path, headers={"if-none-match": '"other"'}).content == first.content
+    head = httpx.head(get("/serverRanges").url)
+    assert (head.status_code, head.content) == (200, b"")
+
+
 def test_sites_are_scored(anyone: httpx.Client) -> None:
     reply = anyone.post("/score", json={"inputs": ["cms:/f"], "waited_s": 0, "max_wait_s": 60})
     answer = reply.json()
@@ -97,6 +108,12 @@ def test_figures_and_docs(get: Get) -> None:
     assert (health["status"], health["datasets"], health["as_of"]) == ("ok", 5, PLACED_AT)
     assert get("/nothing").status_code == 404
     assert OPERATOR not in figures
+
+
+def test_the_first_page_links_to_what_a_browser_can_open(get: Get) -> None:
+    links = re.findall(r'href="([^"]+)"', get("/").text)
+    assert {"docs", "health", "metrics", "serverRanges"} <= set(links)
+    assert {get(f"/{link}").status_code for link in links} == {200}
 
 
 def test_the_docs_work_without_any_other_host(get: Get) -> None:

@@ -73,6 +73,13 @@ def test_pages_need_no_token_and_allow_nothing_but_themselves(get: Get, source: 
     assert "/operator" not in get("/openapi.json").json()["paths"]
 
 
+def test_only_reading_is_possible(server: PlacementServer) -> None:
+    with server.client() as operators:
+        for path in ("/operator", "/operator/caches/xc1"):
+            for method in ("POST", "PUT", "DELETE", "PATCH"):
+                assert operators.request(method, path).status_code == 405
+
+
 def test_what_is_asked_reaches_the_source_with_the_heartbeats(
     get: Get, source: WatchedSource, server: PlacementServer
 ) -> None:
@@ -179,3 +186,15 @@ def test_who_asks_hears_in_time_that_there_is_no_page_yet(
     source.go.set()
     eventually(lambda: get("/operator").status_code == 200)
     assert len(source.asked) == 1
+
+
+def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
+    with threaded(tmp_path / "p.db", time.time) as started:
+        assert httpx.get(f"{started.url}/operator").status_code == 404
+        assert "operator" not in httpx.get(f"{started.url}/").text
+
+
+def test_the_source_is_closed_with_the_service(source: WatchedSource, tmp_path: Path) -> None:
+    with threaded(tmp_path / "p.db", time.time, operator=source):
+        pass
+    assert source.is_closed

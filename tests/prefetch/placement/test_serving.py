@@ -3,13 +3,15 @@
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
-from placement_server import PLACED_AT, certificate, eventually, refresh, serving, threaded
+from placement_server import PLACED_AT, ROOT, certificate, eventually, refresh, serving, threaded
 from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, NotDueError
@@ -204,6 +206,31 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], wo
     answer = CliRunner().invoke(app, ["serve", "--port", "0"], env=_environment(tmp_path, options))
     assert isinstance(answer.exception, CachecastError)
     assert words in str(answer.exception) and len(str(answer.exception).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"CONNECTIONS": "100000"}, "raise LimitNOFILE or lower it"),
+        ({"HOST": "203.0.113.7"}, "cannot listen"),
+    ],
+    ids=str,
+)
+def test_what_this_machine_does_not_allow_is_one_line(
+    tmp_path: Path, options: dict[str, str], words: str
+) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "from jobs.cli.main import main; main()", "serve", "--port", "0"],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)} | _environment(tmp_path, options),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert words in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
 
 
 def _environment(folder: Path, options: dict[str, str]) -> dict[str, str]:

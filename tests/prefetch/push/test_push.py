@@ -1,11 +1,14 @@
 """One pusher, one plan: what is carried out, tried again, refused, expired."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pushes import Fake, item, raising, run
 
+from features.common.errors import TargetUnavailable
+from prefetch.directory import DirectoryTarget
 from prefetch.journal.journal import Journal
 from prefetch.journal.tables import Try
 from prefetch.push.origins import SourceHealth, SourceLimits
@@ -53,6 +56,17 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=within_5_s)
 
 
+def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> None:
+    journal.plans.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
+    summary = run(world.target, journal)
+    assert (summary.failed, summary.pushed) == (2, 0)
+    assert sum(summary.failures.values()) == 2
+    assert not any("/store/" in kind for kind in summary.failures)
+    errors = [row["error"] for row in journal.reports.receipts()]
+    assert len(errors) == 2 and all(errors)
+    assert [row["attempts"] for row in journal.reports.receipts()] == [1, 1]
+
+
 def test_a_pin_of_a_file_that_is_gone_fails(world: Any, journal: Journal) -> None:
     journal.plans.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
     assert run(world.target, journal).failed == 1
@@ -68,6 +82,29 @@ def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) 
     journal.plans.record_plan([*plan, item(1, "evict", name="/e")], now_s=time.time())
     run(fake, journal, parallel=1)
     assert fake.log == ["evict /e", "touch /p", "prefetch /a", "prefetch /b", "prefetch /c"]
+
+
+def test_what_the_cache_does_not_confirm_is_not_done(journal: Journal) -> None:
+    fake = Fake()
+    fake.forgets = True
+    journal.plans.record_plan([item(1, name="/a")], now_s=time.time())
+    summary = run(fake, journal, timeout_s=0.1, attempts=2)
+    assert (summary.failed, summary.pushed, len(fake.log)) == (1, 0, 2)
+    (row,) = journal.reports.receipts()
+    assert (row["state"], row["attempts"]) == ("failed", 2) and "does not confirm" in row["error"]
+
+
+def test_away_once_is_tried_again(journal: Journal) -> None:
+    fake, failures = Fake(), [TargetUnavailable("away")]
+
+    def flaky(_verb: str, _name: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    fake.before = flaky
+    journal.plans.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
+    assert run(fake, journal, parallel=1).pushed == 2
+    assert [row["attempts"] for row in journal.reports.receipts()] == [2, 1]
 
 
 def test_evictions_are_left_to_a_steward_until_their_time_is_over(journal: Journal) -> None:
@@ -94,6 +131,18 @@ def test_a_fault_of_ours_is_raised_and_leaves_nothing_running(journal: Journal) 
     assert journal.reports.counts()["running"] == 0
 
 
+def test_progress_is_told_of_every_item(journal: Journal) -> None:
+    journal.plans.record_plan([item(number) for number in range(30)], now_s=time.time())
+    steps: list[str] = []
+    push(
+        Fake(),
+        journal,
+        cache="c",
+        on_progress=lambda each, receipt: steps.append(each.item_id + receipt.state),
+    )
+    assert sorted(steps) == sorted(f"0-prefetch-{number}done" for number in range(30))
+
+
 def test_never_more_than_parallel_at_once(journal: Journal) -> None:
     fake, busy, most = Fake(), [0], [0]
 
@@ -111,6 +160,22 @@ def test_never_more_than_parallel_at_once(journal: Journal) -> None:
     assert most[0] == 3
 
 
+def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Journal) -> None:
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "origin" / "x").write_bytes(b"x")
+    target = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    target.prefetch("/x", timeout_s=5)
+    journal.plans.record_plan([item(1, "pin", name="/x")], now_s=time.time())
+    assert run(target, journal).already_done == 1
+    target.evict("/x", timeout_s=5)
+    assert run(target, journal, touch_every_s=0).pins_renewed == 0
+    assert journal.reports.counts()["failed"] == 1
+
+
+def held(name: str, last_detach_s: int | None, *, is_open: bool = False) -> Held:
+    return Held(name, 1, 1, True, last_detach_s, is_open)
+
+
 def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[Try]:
     failed = [Try(source, at_s, 30.0, True)] * n_failed
     return failed + [Try(source, at_s, 1.0, False)] * n_good
@@ -124,3 +189,11 @@ def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
     assert str(left[0]) == "the cache's own origin: 9 of 9 tries failed, 270 s wasted"
     assert [state.source for state in sources.states(1500)] == ["", "half", "bad", "few"]
     assert sources.left_alone(1600) and not sources.left_alone(1601) and not sources.states(1601)
+
+
+def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/e"] = Held("/e", 10, 10, True, 1, True)
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    assert run(fake, journal).failed == 1
+    assert fake.log == []

@@ -41,6 +41,29 @@ def away_for(names: Collection[str]) -> Callable[[str, str], None]:
     return fail
 
 
+def test_a_source_that_is_away_is_left_alone_and_reconsidered(journal: Journal) -> None:
+    fake, clock = Fake(), [time.time()]
+    plan = [dataclasses.replace(item(n), source="bad:1" if n < 50 else "good:1") for n in range(60)]
+    journal.plans.record_plan(plan, now_s=clock[0])
+    bad = {each.name for each in plan if each.source == "bad:1"}
+
+    def go() -> PushSummary:
+        return push(
+            fake, journal, cache="c", now_s=lambda: clock[0], limits=PushLimits(parallel=1, **AT_ONCE)
+        )
+
+    fake.before = away_for(bad)
+    first = go()
+    assert (first.pushed, first.failed, first.stopped) == (10, 0, None)
+    assert first.left_alone == ("bad:1: 5 of 5 tries failed, 0 s wasted",)
+    assert sum(name in bad for name in map(lfn_of, fake.log)) == 5
+    clock[0] += 600
+    assert go().left_alone == first.left_alone and len(fake.log) == 15
+    clock[0] += 1300
+    fake.before = lambda verb, name: None
+    assert (go().pushed, journal.reports.counts()["done"]) == (50, 60)
+
+
 @pytest.mark.parametrize("is_renewal", [True, False])
 def test_pins_of_a_dead_origin_are_left_alone_and_the_rest_goes_on(
     journal: Journal, is_renewal: bool
@@ -70,6 +93,20 @@ def test_pins_of_a_dead_origin_are_left_alone_and_the_rest_goes_on(
     clock[0] += 10
     again = go(500)
     assert again.pushed + again.pins_renewed == 20
+
+
+def test_failed_tries_are_spread_over_time(journal: Journal) -> None:
+    fake, times = Fake(), list[float]()
+
+    def away(_verb: str, _name: str) -> None:
+        times.append(time.monotonic())
+        raise SourceUnavailable("away")
+
+    fake.before = away
+    journal.plans.record_plan([item(1)], now_s=time.time())
+    assert run(fake, journal, retry_after_s=0.2).failed == 1
+    assert len(times) == 3 and times[1] - times[0] >= 0.2 and times[2] - times[1] >= 0.4
+    assert journal.reports.faults("c") == {"source": 1}
 
 
 def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
@@ -107,6 +144,40 @@ class Keeping(Fake):
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         self._verb("evict", name)
+
+
+@pytest.mark.parametrize(
+    ("skew_s", "age_s", "reason"),
+    [
+        (-660, 100_000, "is 660 s behind ours"),
+        (660, 100_000, "is 660 s ahead of ours"),
+        (-40, 630, "used within"),
+        (40, 590, "used within"),
+        (-40, 700, None),
+        (40, 700, None),
+    ],
+)
+def test_the_guard_knows_the_caches_clock(
+    journal: Journal, skew_s: float, age_s: int, reason: str | None
+) -> None:
+    fake = Fake()
+    fake.removes_open, fake.skew_s = True, skew_s
+    fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
+    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
+    run(fake, journal, evict_guard_s=600)
+    (receipt,) = journal.reports.receipts()
+    assert receipt["state"] == ("failed" if reason else "done") and (reason or "") in (receipt["error"] or "")
+
+
+def test_a_file_of_another_size_than_planned_has_changed(journal: Journal) -> None:
+    fake = Fake()
+    fake.held["/old"] = Held("/old", 9, 9, True, 1, False)
+    plan = [dataclasses.replace(item(n, name=name), size_bytes=11) for n, name in enumerate(("/old", "/new"))]
+    journal.plans.record_plan(plan, now_s=time.time())
+    assert run(fake, journal).failed == 2
+    errors = [row["error"] for row in journal.reports.receipts()]
+    assert "the cache holds a complete file of 9 bytes" in errors[0] and "changed at its source" in errors[0]
+    assert "its source has a file of 10 bytes" in errors[1]
 
 
 def test_touches_follow_the_age_of_unpinned_files(journal: Journal) -> None:

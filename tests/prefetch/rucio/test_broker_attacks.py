@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import random
 import socket
+import ssl
 import threading
 import time
 import tracemalloc
@@ -210,6 +211,47 @@ def certificate(folder: Path, host: str, days: int) -> None:
     (folder / "host.pem").write_bytes(
         signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "days", "reason"),
+    [("localhost", -1, "has expired"), ("other.example.org", 1, "not valid for 'localhost'")],
+)
+def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: str, tmp_path: Path) -> None:
+    certificate(tmp_path, host, days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "host.pem")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client, contextlib.suppress(OSError):
+                    context.wrap_socket(client, server_side=True).recv(10)
+
+        threading.Thread(target=serve, daemon=True).start()
+        broker = Broker(
+            BrokerAccess(
+                f"stomp+ssl://localhost:{server.getsockname()[1]}",
+                ca_cert=str(tmp_path / "host.pem"),
+                timeout_s=5,
+            )
+        )
+        with (
+            pytest.raises(BrokerUnavailable, match=reason),
+            broker.subscribed(["/queue/x"], client="c", most_bytes=9),
+        ):
+            pass
+
+
+def test_a_broker_that_is_down_is_said_to_refuse() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(BrokerUnavailable, match="Connection refused"):
+        followed(port, 1)
 
 
 CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:1000,1000\n\n\0"

@@ -12,7 +12,7 @@ from closes import file_close
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.steward import canary
-from prefetch.steward.canary import FRESH_S, LASTS_S, RENEW_S, Canary, OpenFiles
+from prefetch.steward.canary import AGAIN_S, FRESH_S, LASTS_S, RENEW_S, Canary, OpenFiles
 from prefetch.xcache.fstream import Opened, Packet
 
 NAME = "/store/a.root"
@@ -106,6 +106,21 @@ def test_an_origin_that_hangs_stops_no_evictions_for_a_while(world: World) -> No
     assert not world.opens()  # not at once
     world.now += LASTS_S
     assert not world.canary.is_fresh()
+
+
+def test_a_stopped_server_is_told_at_once_and_as_such(world: World) -> None:
+    assert world.opens()
+    world.reports()
+    world.cache.error, world.cache.is_up = TargetUnavailable("no open"), False
+    world.now += FRESH_S
+    assert not world.canary.is_fresh() and world.opens()
+    assert (world.canary.is_answered, world.canary.fault) == (False, "the cache does not answer: no open")
+    assert not world.canary.is_fresh()
+    world.cache.error, world.cache.is_up = None, True
+    world.now += AGAIN_S
+    assert world.opens()
+    world.reports()
+    assert (world.canary.is_answered, world.canary.fault) == (True, None)
 
 
 def test_a_file_is_open_while_a_process_has_it_open(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def test_a_cache_that_is_fuller_than_it_can_be_is_a_wrong_figure(used: int, gone
     assert (world.budget.fault is None) == bool(gone)
 
 
+def test_with_force_all_goes_that_is_above() -> None:
+    world = World(10_000, force=True)
+    assert world.evict() == 9250 and world.budget.fault is None
+
+
 def test_a_figure_that_changes_under_it_stops_it_and_is_named() -> None:
     world = World(700)
     world.look()
@@ -151,6 +156,22 @@ def test_bytes_that_no_eviction_frees_are_no_measure_of_the_cache() -> None:
     assert not world.budget.may_evict
     fault = "201 B of 1 kB are in 2 files whose names no command takes ('/store/a#', '/store/b\\udcff')"
     assert fault in (world.budget.fault or "")
+
+
+@pytest.mark.parametrize(("used", "advised"), [(1600, "evicts those 850 B"), (2000, "")])
+def test_force_is_advised_with_what_it_evicts_and_not_where_it_empties_the_cache(
+    used: int, advised: str
+) -> None:
+    fault = World(used).budget.fault or ""
+    assert ("--force" in fault) == bool(advised) and advised in fault
+
+
+def test_file_systems_that_come_later_bring_no_arrivals() -> None:
+    world = World(100)
+    world.look()
+    world.measures, world.used = 1, 1400
+    world.look()
+    assert world.evict() == 0, "nothing arrived, and at the start there was room"
 
 
 def test_a_server_that_counts_what_its_disk_never_had_is_told() -> None:

@@ -11,6 +11,7 @@ import pytest
 from steward_figures import steward_figures
 
 from features.common.errors import InputError, TargetUnavailable
+from prefetch.steward.book import newest_use_s
 from prefetch.steward.clock import WRONG_S, Clock, uptime_s
 from prefetch.steward.figures import Evicted, Eviction, Recent, read
 
@@ -139,3 +140,10 @@ def test_a_plausible_clock_is_believed_from_then_on(newest_s: float | None) -> N
     clock = at.clock()
     assert (clock.doubt(newest_s), clock.fault(), clock.was_wrong_at_start) == (None, None, False)
     assert clock.doubt(NOW_S - 90 * DAY_S) is None  # an idle cache, later on
+
+
+def test_a_damaged_record_in_a_hundred_is_none() -> None:
+    assert newest_use_s([]) is None
+    assert newest_use_s([5.0, 7.0]) == 7.0
+    assert newest_use_s([1e300, *map(float, range(100))]) == 99.0
+    assert "s since 1970" in (Time().clock().doubt(1e18) or "")

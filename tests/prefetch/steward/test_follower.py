@@ -391,6 +391,14 @@ def test_a_last_use_in_the_future_is_one_now_and_the_clock_is_told_of_it() -> No
     assert listing.used_s.tolist() == [T] and listing.newest_s == T + 10**9
 
 
+def test_an_inventory_without_news_changes_nothing_where_tests_are_named() -> None:
+    world = World(test_files=["/t*"])
+    world.reports("/test", T, T + 10)
+    world.follower.take_inventory(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), T + 50.0)
+    world.finds(0, T + 60, at_s=T + 70)
+    assert world.order.reads == [] and world.steward.n_held == 1
+
+
 def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() -> None:
     added: list[tuple[int, int]] = []
 

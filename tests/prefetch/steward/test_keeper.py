@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import xcache_server
 from daemons import needed
 
-from features.common.errors import ServiceError
+from features.common.errors import ServiceError, TargetUnavailable
 from jobs.local_site.local.daemon import Daemon
 from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
@@ -116,6 +116,13 @@ class World:
         return self.lists
 
 
+class Empty(DataDisks):
+    """A disk that shows nothing of its files, as a file system does that keeps small ones in its inodes."""
+
+    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
+        return 0
+
+
 @pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """A folder, or a real server where a test asks for one."""
@@ -200,6 +207,14 @@ def test_evictions_that_end_between_two_looks_are_not_made_up_for(
             time.sleep(0.3)
         keeper.step(1.0)
         assert (keeper.figures().held_files, keeper.figures().evicted_files) == (15, 4)
+
+
+def test_figures_are_by_inventory_until_the_disk_is_measured(world: World) -> None:
+    world.read_files("a", 3)
+    with world.steward(usage=Empty(CAPACITY, world.root)) as keeper:
+        assert keeper.figures().used_bytes == 3 * SIZE
+        keeper.step(0.0)
+        assert (keeper.figures().used_bytes, keeper.figures().held_files) == (0, 3)
 
 
 def test_nothing_is_evicted_while_pins_are_unknown(world: World) -> None:
@@ -306,6 +321,28 @@ def test_nothing_goes_for_what_is_under_way(world: World, monkeypatch: pytest.Mo
         assert len(names) == 2
         ends.set()
         world.until(keeper, lambda: keeper.figures().held_files == 15)
+
+
+def test_a_cache_that_refuses_is_left_alone_for_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = world.read_files("f", 17)
+    tries: list[str] = []
+
+    def evict(name: str, *, timeout_s: float) -> None:
+        tries.append(name)
+        raise TargetUnavailable("Connection refused")
+
+    with world.steward() as keeper:
+        with monkeypatch.context() as patched:
+            patched.setattr(world.target, "evict", evict)
+            world.until(keeper, lambda: "steward-cache" in keeper.alarms)
+            n_tries = len(tries)
+            for _ in range(5):
+                keeper.step(0.1)
+            assert len(tries) == n_tries <= 2 * LIMITS.push.parallel
+            assert "3 times in a row: Connection refused" in keeper.alarms["steward-cache"]
+        assert len(world.held(names)) == 17
 
 
 @pytest.mark.service

@@ -241,6 +241,12 @@ def test_no_value_raises_and_all_that_is_kept_is_whole_lines(
         assert answer == only(record | forged)
 
 
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(body: bytes) -> None:
+    answers(body)
+    answers(packet(body))
+
+
 def test_rucio_s_messages_are_kept_short_with_the_time_at_which_they_were_written() -> None:
     """A request's payload has a time of its own, and its reason may be long."""
     fields = {"scope": "cms", "name": "f", "dst-rse": "EDGE"}

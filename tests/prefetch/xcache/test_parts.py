@@ -268,3 +268,16 @@ def test_a_flood_of_strangers_is_cut_and_without_nodes_none_serves(
     assert len(caplog.records) <= 1000
     with pytest.raises(TargetUnavailable, match="it names none"):
         redirector_at(monkeypatch).serving()
+
+
+def test_what_a_drained_node_holds_may_be_fetched_by_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(redirector, "locations", lambda *_: ["127.0.0.1:1094"])
+    assert Redirector("root://127.0.0.1:1", NODES, frozenset({"n1"})).holders("/store/f") == set()
+    assert not caplog.records
+
+
+def test_a_configured_address_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        Redirector("root://r:1094", {"n1": ["n1"]})

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import InputError, ServiceError
 from prefetch.xcache.events import frame, is_kept, read_datagram
-from prefetch.xcache.gstream import MAX_SENDERS, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings
 from prefetch.xcache.receiver import COUNTS, Receiver
 from prefetch.xcache.rolling import Quota, RollingFiles
 
@@ -112,6 +113,24 @@ def test_a_quota_sees_what_others_delete_but_does_not_look_all_the_time(tmp_path
     assert quota.admits(100)
 
 
+@pytest.mark.parametrize("flood", [b"x", event(1)])
+def test_a_file_is_finished_in_its_time_while_nothing_is_kept(tmp_path: Path, flood: bytes) -> None:
+    files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=1)
+    quota = Quota(tmp_path, 300)
+    receiver = Receiver(files, quota, host="127.0.0.1", port=0)
+    ends_at = time.monotonic() + 10
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(event(1), ("127.0.0.1", receiver.port))
+
+        def stopping() -> bool:
+            sender.sendto(flood, ("127.0.0.1", receiver.port))
+            return bool(list(tmp_path.glob("*.capture"))) or time.monotonic() > ends_at
+
+        receiver.run(stopping, report_every_s=60, report=lambda: None)
+    files.close()
+    assert time.monotonic() < ends_at
+
+
 def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
     files = RollingFiles(tmp_path, roll_bytes=10**6, roll_s=3600)
     receiver = Receiver(files, Quota(tmp_path, 10**6), host="127.0.0.1", port=0)
@@ -128,6 +147,23 @@ def test_it_ends_in_time_while_datagrams_keep_coming(tmp_path: Path) -> None:
     assert time.monotonic() - began < 1
 
 
+def opens(pseq: int, code: bytes = b"f") -> bytes:
+    """A datagram of the f-stream with its window only."""
+    record = struct.pack(">BBHIiiQ", 2, 0, 24, 0, 1, 2, 7)
+    return struct.pack(">cBHi", code, pseq, 8 + len(record), 1) + record
+
+
+def test_the_f_stream_is_kept_beside_the_g_stream_and_counted(tmp_path: Path) -> None:
+    datagrams = [opens(255), event(1), opens(2), opens(3, b"t"), opens(4)[:-1], b"f\1\0\x08\0\0\0\1"]
+    counts = received(tmp_path, datagrams).counts
+    assert (counts["lost"], counts["other"], counts["malformed"]) == (2, 1, 2)
+    (path,) = tmp_path.glob("*.capture")
+    kinds = [type(each).__name__ for each in CaptureReader(path).events()]
+    assert kinds == ["Packet", "ReportSender", "Packet"]
+    # What a collector misses while it is down shows when it is back.
+    assert received(tmp_path, [opens(9)]).counts["lost"] == 6
+
+
 NOW = 1_700_000_000
 
 
@@ -137,6 +173,24 @@ def files_in(folder: Path) -> list[str]:
 
 def rolling(folder: Path, *, roll_bytes: int = 10**6, roll_s: int = 3600) -> RollingFiles:
     return RollingFiles(folder, roll_bytes=roll_bytes, roll_s=roll_s)
+
+
+def test_a_file_is_finished_by_size_by_time_and_at_the_end(tmp_path: Path) -> None:
+    files = rolling(tmp_path, roll_bytes=100, roll_s=60)
+    for now_s, size in ((0, 60), (1, 60), (2, 40), (70, 10), (50, 10), (51, 500)):
+        files.append(b"x" * size, NOW + now_s)
+    files.roll(NOW + 200)
+    files.append(b"last", NOW + 201)
+    files.close()
+    assert [(tmp_path / name).stat().st_size for name in files_in(tmp_path)] == [60, 100, 10, 10, 500, 4]
+    assert files_in(tmp_path)[0] == "gstream-001700000000-20231114T221320Z.capture"
+
+
+def test_without_a_frame_there_is_no_file(tmp_path: Path) -> None:
+    files = rolling(tmp_path)
+    files.roll(NOW)
+    files.close()
+    assert not files_in(tmp_path)
 
 
 def test_a_folder_that_is_gone_is_a_service_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -86,6 +86,22 @@ def load(at: Mlflow, version: ModelVersion) -> list[str]:
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.parametrize("part", ["experiments/get-by-name", "mlflow-artifacts/artifacts?"])
+def test_an_answer_without_an_end_fills_no_memory(
+    proxy: faulty_proxy.FaultyProxy,
+    at: Mlflow,
+    version: ModelVersion,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    monkeypatch.setattr(deadline, "MOST_BYTES", 2**20)
+    sent = itertools.count()
+    proxy.lie = lambda _, path: (BIG for _ in iter(lambda: next(sent), 2000)) if part in path else None
+    with pytest.raises(ServiceError, match="longer than 1 MiB"):
+        load(at, version)
+    assert next(sent) < 1000
+
+
 @pytest.mark.parametrize(
     ("part", "body"),
     [
@@ -129,6 +145,23 @@ def test_files_are_fetched_as_listed_and_no_others(
     assert next(sent) < 1000
 
 
+def test_a_listing_that_grows_brings_no_further_files(
+    proxy: faulty_proxy.FaultyProxy, at: Mlflow, version: ModelVersion
+) -> None:
+    listed = itertools.count()
+
+    def grows(_method: str, path: str) -> Iterable[bytes] | None:
+        if "artifacts?" not in path or path.endswith("order") or next(listed) < 1:
+            return None
+        many = [{"path": f"{i}h.lgb", "is_dir": False, "file_size": 1} for i in range(50)]
+        return [json.dumps({"files": many}).encode()]
+
+    proxy.lie = grows
+    proxy.paths.clear()
+    assert load(at, version) == sorted(FILES)
+    assert sum("/artifacts/bundle/" in path for path in proxy.paths) == len(FILES)
+
+
 def test_a_version_that_is_no_number_goes_nowhere(proxy: faulty_proxy.FaultyProxy, at: Mlflow) -> None:
     answer = {"name": MODEL, "version": "<script>1</script>", "creation_timestamp": 1, "status": "READY"}
     proxy.lie = answers("registered-models/alias", {"model_version": answer})
@@ -144,6 +177,14 @@ def test_runs_that_cannot_be_deleted_end_the_upload(
     proxy.lie = answers("runs/delete", {})
     with pytest.raises(ServiceError, match="still lists runs that were deleted"):
         keep(at, Run("again", "evaluation"))
+
+
+def test_a_refusal_is_no_unavailability(proxy: faulty_proxy.FaultyProxy, at: Mlflow) -> None:
+    proxy.lie = lambda method, _: 403 if method == "PUT" else None
+    began = time.monotonic()
+    with pytest.raises(ServiceError, match="refuses: 403"):
+        keep(at, Run("refused", "evaluation"), lambda folder: (folder / "table.csv").touch())
+    assert time.monotonic() - began < at.patience
 
 
 def test_a_run_that_could_not_be_written_says_so(server: Mlflow, at: Mlflow) -> None:
@@ -188,6 +229,22 @@ def test_a_deleted_experiment_is_an_error_that_says_how_to_restore_it(server: Ml
     client.delete_experiment(experiment)
     with pytest.raises(ServiceError, match=f"mlflow experiments restore --experiment-id {experiment}"):
         connect(server.uri, "", "cachecast-deleted")
+
+
+def test_an_experiment_that_another_made_just_now_is_used(
+    server: Mlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = server.model_copy(update={"experiment": "cachecast-just-now", "patience": 60})
+    _, experiment = connect(server.uri, "", at.experiment)
+    n_calls, real = itertools.count(), MlflowClient.get_experiment_by_name
+
+    def before_it_was_made(client: MlflowClient, name: str) -> object:
+        return real(client, name) if next(n_calls) else None
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", before_it_was_made)
+    run_id = keep(at, Run("second", "evaluation"))
+    assert next(n_calls) > 1
+    assert MlflowClient(server.uri).get_run(run_id).info.experiment_id == experiment
 
 
 def test_the_same_data_set_at_the_same_time_is_written_by_all(

@@ -59,6 +59,13 @@ def tags(at: Mlflow, version: str) -> dict[str, str]:
     return dict(client.get_model_version(*version.split("/")).tags)
 
 
+def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
+    assert load_order(registry(own), "emea", named=None) is None
+    of_second = tags(own, SECOND)
+    assert of_second["may_evict"] == "no: not evaluated yet"
+    assert of_second["order"].startswith("within 90m, 3h")
+
+
 def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, tmp_path: Path) -> None:
     store = Tables(str(tmp_path / "tables"))
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=0)
@@ -82,6 +89,26 @@ def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, t
         back = promote.rollback(settings_of(store, own), now_s=now_s)
         assert (back.champion, back.steward) == versions == serving(own)
     assert tags(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
+
+
+def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_more(
+    own: Mlflow, tmp_path: Path
+) -> None:
+    store = Tables(str(tmp_path / "tables"))
+    max_age_s = settings_of(store, own).training.max_age
+    decided: list[Promotion] = []
+    for version, order_saving, at_s in (
+        (FIRST, 0, 40 * DAY),  # none serves
+        (FIRST, 200, 41 * DAY),
+        (SECOND, -200, 42 * DAY),
+        (SECOND, 0, 43 * DAY),
+        (FIRST, 0, TRAIN_UNTIL_S + max_age_s + DAY),  # what serves is too old
+    ):
+        evaluate(store, version, at_s, saving=0, champion=None, order_saving=order_saving)
+        decided.append(decide(store, own, len(decided) + 1))
+    assert [decision.may_evict for decision in decided] == [False, True, False, True, False]
+    assert [decision.steward for decision in decided] == [None, FIRST, FIRST, SECOND, SECOND]
+    assert serving(own) == (None, SECOND)
 
 
 @pytest.mark.parametrize("why", ["older", "taken back", "another capacity"])

@@ -39,6 +39,7 @@ from models.serving.bundle_files import bundle_digest, keep_files, kept_order
 from models.serving.versions import ModelVersion
 from prefetch.journal.journal import Journal
 from prefetch.steward.figures import StewardFigures
+from replay.policies.learned import Order
 
 pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
 WITHIN_S = 300.0
@@ -295,3 +296,26 @@ def test_a_look_up_that_hangs_before_it_asks_is_late_and_leaves_nothing(
     assert not look_up.is_done() and look_up.is_late(0.5)
     look_up.end()
     assert set(tmp_path.iterdir()) == before
+
+
+class OfLonger:
+    """An order with one field more, as another cachecast may make it."""
+
+    def __reduce__(self) -> tuple[type[Order], tuple[float, None, float]]:
+        return Order, (0.0, None, 1.0)
+
+
+def test_an_answer_of_another_cachecast_is_an_error_and_ends_no_steward(own: Mlflow, tmp_path: Path) -> None:
+    settings = site(tmp_path, own)
+    look_up = promoted.LookUp(promoted.Question(settings, settings.cache("xc1"), None, is_first=True))
+    look_up._answers, theirs = multiprocessing.Pipe(duplex=False)
+    theirs.send(OfLonger())
+    look_up.wait(10.0)
+    assert look_up.is_done() and "restart the steward" in str(look_up.error)
+
+
+def test_a_policy_that_is_not_learned_asks_for_no_order(own: Mlflow, tmp_path: Path) -> None:
+    settings = site(tmp_path, Mlflow(uri="http://127.0.0.1:9"), "s3fifo")
+    order = Promoted(settings, settings.cache("xc1"))
+    order.refresh()
+    assert (order.serves, order.fault) == (None, None)

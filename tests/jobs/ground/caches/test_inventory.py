@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import random
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,6 +92,10 @@ def test_a_cache_that_lost_most_of_its_bytes_is_not_planned(tables: Tables, n_he
     assert not tables.exists(PLANS)
     assert len(tables.head(CONTENTS).partitions) == 1, "the inventory that counts is still the last one"
     assert planned(tables, held(range(n_held)), force=True).held_files == n_held
+
+
+def test_a_cache_that_turned_over_is_planned(tables: Tables) -> None:
+    assert planned(tables, held(range(20, 60))).held_files == 40
 
 
 def test_a_plan_that_evicts_most_of_a_cache_is_refused_and_not_pushed(tables: Tables) -> None:
@@ -222,6 +227,22 @@ def test_an_inventory_that_is_true_where_a_sample_was_drawn_before_is_refused(
         with pytest.raises(TargetUnavailable, match="of 60 files of its inventory of"):
             latest_names(tables)
     assert len(server.asked) > 4 * inventory.N_DRAWN  # each time others
+
+
+def test_the_sample_finds_half_an_inventory_false_and_forgives_a_sixth(server: Server) -> None:
+    """As the constant says, counted over 400 draws; sums of binomials give 99.3 % and 0.02 %."""
+    names, at = list(map(lfn, range(3000))), XCacheTarget("xc1", CACHE.url)
+
+    def refused(every: int, seed: int) -> bool:
+        server.names = {lfn(i) for i in range(3000) if i % every}
+        try:
+            at.check_listed(random.Random(seed).sample(names, inventory.N_DRAWN), "yesterday")
+        except TargetUnavailable:
+            return True
+        return False
+
+    assert sum(refused(2, seed) for seed in range(200)) >= 196
+    assert not any(refused(6, seed) for seed in range(200))
 
 
 def test_a_folder_that_does_not_answer_is_an_error_of_its_cache(

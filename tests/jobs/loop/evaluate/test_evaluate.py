@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, InputError, SchemaError, StaleInputError
 from features.common.times import DAY_S, parse_day
+from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
 from features.spec import FeatureSpec
@@ -121,6 +122,17 @@ def test_lists_a_steward_or_both_are_side_by_side(answer: dict[str, Any], site: 
     assert "Lists, a steward, or both" in (site / "walk.html").read_text()
     no_plans = [row for row in answer["rows"] if "+" not in row["policy"]]
     assert acting_rows(no_plans, "capacity_fraction") == []
+
+
+def test_the_page_says_what_the_answer_says(answer: dict[str, Any], site: Path) -> None:
+    page = (site / "walk.html").read_text().replace("\u00a0", " ")
+    for row in answer["rows"]:
+        assert format_bytes(row["wan_bytes"]) in page
+        if row["policy"] == "lru+challenger":
+            assert f"At {100 * row['capacity_fraction']:.1f} % of the bytes read" in page
+            assert f"{100 * row['byte_gap_closed']:.0f} % of the gap ({TOO_FEW_DAYS})" in page
+    assert any("4 count, bounds need 14" in note and note in page for note in answer["notes"])
+    assert page.replace("&#39;", "'").count("of the bytes read, a steward ") == 2
 
 
 def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
@@ -367,6 +379,27 @@ def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, told: s
     with pytest.raises(InputError, match=told):
         check(tmp_path, since)
     check(tmp_path, "2026-03-02")
+
+
+def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="no table accesses"):
+        check(tmp_path, "2026-03-02")
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(
+        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
+    ):
+        check(tmp_path, "2028-03-01", "2028-03-02")
+    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
+        check(tmp_path, "2026-03-02", "2026-03-01")
+
+
+@pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
+def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
+    at = rows().column_names.index("accessed_at")
+    times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
+        copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
 
 
 def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from features.schema import ACCESSES, FILES
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import judging, queue
-from jobs.loop.ingest.announced import DOUBTED, believed, reports
+from jobs.loop.ingest.announced import DOUBTED, believed, reports, share_kept
 from jobs.loop.ingest.judging import EVERYWHERE, SiteNames
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.steward.running import QueueReader
@@ -140,6 +140,22 @@ def test_equals_a_plain_loop_over_what_was_said_and_read(tables: Tables, seed: i
     assert row["read_after_s"] == pytest.approx(np.median(delays))
 
 
+def test_only_days_whose_time_had_run_out_count_and_only_what_was_known_then(tables: Tables) -> None:
+    plant(tables, [Read(i, DAY0 + HOUR_S) for i in range(100)] + [Read(300, DAY0 + 2 * DAY_S)])
+    say(tables, DAY0, files(*range(200)))
+    say(tables, JUDGED - 1, [])
+    assert not tables.exists(ANNOUNCED)
+    say(tables, JUDGED, [])
+    (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert (row["files"], row["read_files"], row["read_after_s"]) == (200, 100, HOUR_S)
+    assert believed(tables, as_of_s=JUDGED - 1) == {}
+    assert believed(tables, as_of_s=JUDGED) == {"q": pytest.approx((50 + 100) / (50 + 200))}
+    # A day is judged once, and a second answer of the same time changes nothing.
+    number = tables.head(ANNOUNCED).number
+    say(tables, JUDGED, [])
+    assert tables.head(ANNOUNCED).number == number
+
+
 def test_without_records_of_reads_nobody_is_a_liar(tables: Tables) -> None:
     say(tables, DAY0, files(*range(200)))
     say(tables, JUDGED, files(1))
@@ -150,6 +166,17 @@ def test_without_records_of_reads_nobody_is_a_liar(tables: Tables) -> None:
     (report,) = reports(tables, as_of_s=JUDGED)
     assert (report.believed, report.files) == (1.0, None)
     assert str(report) == f"1 inputs at {as_of_label(JUDGED)}; nothing that it announced has run out yet"
+
+
+def test_shares_are_shrunk_and_forget() -> None:
+    assert share_kept([]) == 1
+    assert share_kept([(10, 0)]) == pytest.approx(50 / 60), "few files are no proof"
+    assert share_kept([(10**6, 0)]) == pytest.approx(0.2), "a large task decides no more than a day"
+    assert share_kept([(10**6, 0)]) < DOUBTED
+    assert share_kept([(200, 200)] + [(200, 0)] * 13) > 0.5, "who keeps his word again is believed again"
+    assert share_kept([(200, 900)] * 5 + [(200, 0)] * 5) == share_kept([(200, 200)] * 5 + [(200, 0)] * 5)
+    assert share_kept([(200, 0)] * 14) > 0
+    assert share_kept([(0, 0)] * 14) == 1
 
 
 def lied_beside_a_true_one(tables: Tables, *, lies: Sequence[dict[str, Any]] = ()) -> None:
@@ -214,6 +241,14 @@ def test_a_liar_is_doubted_however_it_lies(tables: Tables, how: str) -> None:
     assert believed(tables, as_of_s=JUDGED)["liar"] < DOUBTED
 
 
+def test_work_of_the_far_future_that_still_stands_is_not_judged_yet(tables: Tables) -> None:
+    lied_beside_a_true_one(tables, lies=LIES["of the far future"])
+    say(tables, JUDGED, LIES["of the far future"], of="liar")
+    assert believed(tables, as_of_s=JUDGED)["liar"] == 1
+    (report,) = [report for report in reports(tables, as_of_s=JUDGED) if report.queue == "liar"]
+    assert (report.files, report.read_files) == (0, 0)
+
+
 def test_one_empty_answer_withdraws_nothing_and_a_second_does(tables: Tables) -> None:
     plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(4)])
     for day in range(3):
@@ -252,12 +287,18 @@ LASTING: dict[str, Callable[[int], range]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=pytest.mark.verify) for how in list(LASTING)[:2]] + list(LASTING)[2:]
-)
+@pytest.mark.parametrize("how", LASTING)
 def test_a_lie_that_is_told_anew_for_ever_is_found(tables: Tables, how: str) -> None:
     plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(12)])
     last_s = hourly(tables, 11, lambda hour: files(*LASTING[how](hour)))
+    assert believed(tables, as_of_s=last_s)["q"] < DOUBTED
+
+
+def test_what_was_withdrawn_is_judged_though_its_work_stood_for_long(tables: Tables) -> None:
+    plant(tables, [Read(399, DAY0 + d * DAY_S) for d in range(6)])
+    last_s = hourly(tables, 6, lambda hour: files(*range(200 if hour < 60 else 0)))
+    (row,) = [row for row in tables.read_arrow(ANNOUNCED).to_pylist() if row["files"]]
+    assert (row["day"], row["files"], row["read_files"]) == (day_label(DAY0 + 2 * DAY_S), 200, 0)
     assert believed(tables, as_of_s=last_s)["q"] < DOUBTED
 
 
@@ -285,6 +326,15 @@ def test_a_read_at_another_site_keeps_no_word(tables: Tables, where: dict[str, s
     say(tables, JUDGED, [], sites=sites)
     (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
     assert (row["files"], row["read_files"]) == (300, n_read)
+
+
+def test_where_no_read_of_a_site_is_known_its_queue_is_not_judged_yet(tables: Tables) -> None:
+    sites = {"EDGE": SiteNames(["EDGE"], ["xc1"]), "FAR": SiteNames(["FAR"], ["xc9"])}
+    rows = [{"name": name(300), "accessed_at": at(DAY0 + HOUR_S), "site": "FAR"}]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    say(tables, DAY0, files(*range(200), site="EDGE"), sites=sites)
+    say(tables, JUDGED, [], sites=sites)
+    assert not tables.exists(ANNOUNCED)
 
 
 def test_days_without_a_queue_are_made_good_when_it_is_read_again(tables: Tables) -> None:

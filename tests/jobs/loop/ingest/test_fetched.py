@@ -179,6 +179,14 @@ def test_what_was_fetched_does_not_depend_on_how_captures_are_cut(
         assert all(summary.n_duplicates >= 0 for summary in summaries)
 
 
+def test_a_cold_cache_of_large_blocks_is_no_hit(tmp_path: Path) -> None:
+    cache, tables = Cache(), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(N_BLOCKS))
+    cache.read(START_S + 100, range(N_BLOCKS))
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables) == [(SIZE, 0), (0, SIZE)]
+
+
 def test_without_the_record_before_a_read_that_asked_an_origin_is_fetched_whole(tmp_path: Path) -> None:
     """Lost, older than three days, of an earlier life of the file, or of a file that was whole."""
     cache = Cache()
@@ -207,3 +215,41 @@ def test_a_copy_that_the_server_counts_twice_in_part_was_read_once(tmp_path: Pat
         (SIZE, 0),
         (2 * SIZE, 2 * SIZE),
     ]
+
+
+def test_bytes_read_past_the_disk_were_fetched_too(tmp_path: Path) -> None:
+    cache, tables = Cache(), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(10))
+    cache.read(START_S + 100, range(12))
+    cache.closes[1]["b_bypass"] = 5000
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables)[1] == (2 * BLOCK + 5000, 10 * BLOCK)
+
+
+@pytest.mark.parametrize(
+    ("b_todisk", "hit", "missed"),
+    [(0, 70, 35), (30, 70, 35), (60, 40, 65), (100, 0, 105), (200, 0, 205)],
+    ids=["not written", "as missed", "came while read", "all", "more was read ahead"],
+)
+def test_what_was_written_to_disk_was_fetched(tmp_path: Path, b_todisk: int, hit: int, missed: int) -> None:
+    cache, tables = Cache(says_todisk=True), Tables(str(tmp_path / "tables"))
+    cache.read(START_S, range(10))
+    cache.closes[0] |= {"b_hit": 70, "b_miss": 30, "b_bypass": 5, "b_todisk": b_todisk}
+    pull(tables, tmp_path, [datagrams(cache.closes)])
+    assert bytes_of(tables) == [(missed, hit)]
+
+
+def test_days_nearby_are_only_written_where_a_row_changes(tables: Tables, tmp_path: Path) -> None:
+    cache, other = Cache(), Cache("/store/other.root")
+    cache.read(START_S, range(10))
+    cache.read(START_S + DAY_S, range(20))
+    other.read(START_S + 2 * DAY_S, range(20))
+    sent = datagrams([*cache.closes, *other.closes])
+    pull(tables, tmp_path, [sent[1:]])
+    before = tables.head(ACCESSES).partitions
+    assert bytes_of(tables)[0] == (20 * BLOCK, 0)
+    (summary,) = pull(tables, tmp_path, [sent[:1]])
+    assert bytes_of(tables)[:2] == [(10 * BLOCK, 0), (10 * BLOCK, 10 * BLOCK)]
+    assert (summary.n_new, summary.n_duplicates, summary.days) == (1, 0, ("2026-03-01", "2026-03-02"))
+    after = tables.head(ACCESSES).partitions
+    assert after[("2026-03-03",)] == before[("2026-03-03",)]

@@ -1,16 +1,11 @@
-"""What an hourly pull reads anew, and what catalogues that come at any time say of names."""
-
 import datetime as dt
-import itertools
-import json
 import os
 from pathlib import Path
 
 import pytest
-from raw_records import AT_S, aaa, catalogue, gstream, hashed, pull_text, trace
+from raw_records import gstream, trace
 from rucio_avro import write_dump
 
-from features.common.times import DAY_S
 from features.schema import ACCESSES, FILES, PULLS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -103,91 +98,3 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     (raw / "gstream-3-20260305T000000Z.capture").write_text(gstream(["/store/f"]))
     both = again()
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())
-
-
-AOD = ("mc26_14TeV", "AOD.40000017._000023.pool.root.1")
-AT = hashed(*AOD, "/atlas/rucio")
-RUN, RAW, OTHER = "/ctao/dl0/run1.zfits", "/ctao/raw/run1", "/belle/run1"
-
-
-def names_of(tables: Tables) -> list[tuple[str, str | None]]:
-    rows = tables.read_arrow(ACCESSES).sort_by([("accessed_at", "ascending"), ("name", "ascending")])
-    return [(row["did"], row["dataset"]) for row in rows.to_pylist()]
-
-
-def listed(name: str, scope: str, dataset: str, **more: str) -> str:
-    (line,) = catalogue([name], scope, dataset).splitlines()
-    return json.dumps(json.loads(line) | more) + "\n"
-
-
-def test_reads_by_a_cache_have_the_catalogues_dataset(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    reads = gstream([AT, RUN])
-    pull_text(engine, tables, tmp_path, "xcache_gstream", reads)
-    assert names_of(tables) == [(":".join(AOD), None), (f"unknown:{RUN}", None)]
-    pull_text(engine, tables, tmp_path, "rucio_files", catalogue([AOD[1]], AOD[0], "aods"))
-    assert names_of(tables)[0] == (":".join(AOD), "mc26_14TeV:aods")
-    before = tables.head(ACCESSES)
-    assert pull_text(engine, tables, tmp_path, "xcache_gstream", reads).n_new == 0
-    assert tables.head(ACCESSES).id == before.id
-
-
-def test_a_read_has_no_dataset_that_was_not_known_yet(engine: Engine, tables: Tables, tmp_path: Path) -> None:
-    later = "2026-04-09T12:00:00Z"
-    noon = gstream([AT]).replace(str(AT_S), str(AT_S + DAY_S // 2 + 60))
-    pull_text(engine, tables, tmp_path, "rucio_files", listed(AOD[1], AOD[0], "aods", created_at=later))
-    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([AT]))
-    pull_text(engine, tables, tmp_path, "xcache_gstream", noon)
-    assert [dataset for _, dataset in names_of(tables)] == [None, "mc26_14TeV:aods"]
-
-
-def pulls() -> list[tuple[str, str]]:
-    """Reads of two days, and catalogues that contradict each other."""
-    day_2 = (gstream([RUN]) + gstream([AT])).replace(str(AT_S), str(AT_S + DAY_S))
-    return [
-        ("xcache_gstream", gstream([AT, RUN, OTHER, RAW])),
-        ("xcache_gstream", day_2),
-        (
-            "rucio_files",
-            listed(RUN, "acada", "dl0") + listed(OTHER, "belle", "b") + listed(AOD[1], AOD[0], "a"),
-        ),
-        ("rucio_files", listed(OTHER, "evil", "b")),
-        ("rucio_files", listed(AOD[1], AOD[0], "b", updated_at="2026-04-12")),
-    ]
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(5)))[::17])
-def test_the_order_of_pulls_makes_no_difference(
-    engine: Engine, tables: Tables, tmp_path: Path, order: tuple[int, ...]
-) -> None:
-    for number in order:
-        pull_text(engine, tables, tmp_path, *pulls()[number], scopes={"/ctao/raw": "raw"})
-    aod, run = (":".join(AOD), f"{AOD[0]}:b"), (f"acada:{RUN}", "acada:dl0")
-    # Two files have the name OTHER.
-    assert names_of(tables) == [aod, run, (f"unknown:{OTHER}", None), (f"raw:{RAW}", None), run, aod]
-
-
-def test_scopes_that_are_set_later_count_for_what_is_there(
-    engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
-    reads = gstream([RUN, RAW])
-    for scopes in ({}, {"/ctao": "z"}, {"/ctao": "a", "/ctao/dl0": "dl0"}, {"/ctao": "m"}, {}):
-        pull_text(engine, tables, tmp_path, "xcache_gstream", reads, scopes=scopes)
-        scope = scopes.get("/ctao", "unknown")
-        assert [did for did, _ in names_of(tables)] == [
-            f"{scopes.get('/ctao/dl0', scope)}:{RUN}",
-            f"{scope}:{RAW}",
-        ]
-
-
-def test_both_engines_settle_alike(
-    spark_engine: Engine, engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
-    tables_rows = []
-    for number, first_engine in enumerate((spark_engine, engine)):
-        into = Tables(str(tmp_path / str(number)))
-        pull_text(first_engine, into, tmp_path, "cms_aaa", aaa([AT, RUN, OTHER]))
-        pull_text(first_engine, into, tmp_path, *pulls()[2])
-        pull_text(first_engine, into, tmp_path, *pulls()[3])
-        tables_rows.append(into.read_arrow(ACCESSES).to_pylist())
-    assert tables_rows[0] == tables_rows[1]
-    assert {row["dataset"] for row in tables_rows[0]} == {"mc26_14TeV:a", "acada:dl0", None}

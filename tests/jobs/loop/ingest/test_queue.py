@@ -14,6 +14,7 @@ import pytest
 from access_rows import accesses
 from cachecast_main import asked as call
 
+from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.results import ANNOUNCED
@@ -187,6 +188,51 @@ def test_who_names_very_much_costs_nobody_else_an_entry_and_is_named(
     assert tables.read_arrow(REJECTS)["reason"].to_pylist() == ["too many: more than 100 of all"]
 
 
+def test_accounts_without_end_or_with_users_without_end_leave_room_for_others(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 25)
+    ads = [
+        {"GlobalJobId": f"s#{n}.0#1", "ClusterId": n, "ProcId": 0, "JobStatus": 1, "Owner": owner}
+        | {"CRAB_UserHN": f"u{n}", "CachecastInputs": file}
+        for owner, file, n in [
+            *(("eve", f"/store/mc/Run3/e/{n}.root", n) for n in range(300)),
+            *(("dan", lfn(n), 300 + n) for n in range(40)),
+        ]
+    ]
+    answer = ask(tables, ads, tmp_path)
+    inputs = tables.read_arrow(QUEUE)["input"].to_pylist()
+    assert {lfn(n) for n in range(40)} <= set(inputs)
+    assert answer.rejected == {"too many: more than 100 of all": 250}
+    assert answer.jobs == answer.inputs == len(inputs) == 90
+    mixed: list[dict[str, Any]] = [
+        {"job_id": f"n{n}", "owner": f"eve{n // 90}", "file": f"/m/{n}"} for n in range(900)
+    ]
+    mixed[500:500] = [{"job_id": "d", "owner": "dan", "files": [lfn(n) for n in range(50, 55)]}]
+    ask(tables, mixed, tmp_path, name="mixed")
+    assert {lfn(n) for n in range(50, 55)} <= set(tables.read_arrow(QUEUE)["input"].to_pylist())
+
+
+def test_a_name_repeated_without_end_takes_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 60)
+    raw: list[object] = [{"job_id": f"a{n}", "owner": f"ada\n{n % 2}", "file": lfn(n)} for n in range(99)]
+    raw += [{"job_id": "e", "owner": "eve", "files": [lfn(1)] * 45}]
+    checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=DAY_S)
+    assert (len(checked.rows), checked.n_duplicates, checked.refused) == (100, 44, {})
+
+
+def test_who_names_the_work_of_others_first_takes_none_of_it_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_entries, "MOST_INPUTS", 100)
+    raw: list[object] = [{"job_id": f"e{n}", "owner": f"eve\n{n}", "file": f"/e/{n}"} for n in range(90)]
+    raw += [{"job_id": "a", "owner": owner, "file": lfn(1)} for owner in ("eve", "eve", "eva", "ada")]
+    raw += [{"job_id": f"b{n}", "owner": "ben", "file": f"/b/{n}"} for n in range(30)]
+    checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=DAY_S)
+    assert ("a", False, lfn(1), None) in checked.rows
+    assert sum(key[0].startswith("b") for key in checked.rows) == 30
+
+
 def test_what_is_valid_for_long_counts_as_long_and_prefills_run_out_unnoticed(tables: Tables) -> None:
     raw, long_s = [{"job_id": "1", "file": lfn(1)}], 150 * DAY_S
     checked = queue_entries.check_entries(raw, as_of_s=AS_OF, stale_s=long_s)
@@ -287,6 +333,24 @@ def test_a_queue_that_is_read_for_months_keeps_what_judges_it(tables: Tables, tm
     assert {key[2] for key in tables.head(QUEUE).partitions} == {"q"}
 
 
+def test_a_rule_that_two_queues_name_is_one_work(tables: Tables, tmp_path: Path) -> None:
+    """As a dataset by the server, as the files that it moves by its messages, as sure or surer."""
+    rule = {"job_id": "rule:a", "work": "rule:a", "certainty": 0.5}
+    ask(tables, [rule | {"dataset": DATASET}], tmp_path, name="server")
+    moved = [
+        rule | {"file": lfn(0)},
+        rule | {"file": lfn(1), "certainty": 0.8},
+        rule | {"file": lfn(2), "work": "rule:b"},
+    ]
+    ask(tables, moved, tmp_path, name="bus")
+    files = {row["did"].removeprefix("cms:"): row for row in known(tables).files.to_pylist()}
+    assert {lfn(i): round(files[lfn(i)]["certainty"], 6) for i in range(4)} == dict(
+        zip(map(lfn, range(4)), (0.5, 0.8, 0.75, 0.5), strict=True)
+    )
+    assert [files[lfn(i)]["n_jobs"] for i in range(4)] == [1, 1, 2, 1]
+    assert [files[lfn(i)]["queues"] for i in (0, 3)] == ["bus, server", "server"]
+
+
 def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tables, tmp_path: Path) -> None:
     ask(tables, [{"job_id": "1", "files": [lfn(0)]}], tmp_path)
     assert known(tables, as_of_s=AS_OF - 1).files.num_rows == 0
@@ -300,6 +364,28 @@ def test_what_was_not_known_or_is_no_longer_believed_does_not_count(tables: Tabl
         f"cms:{lfn(i)}" for i in (0, 1)
     ]
     assert known(tables, as_of_s=AS_OF + HOUR_S).files["did"].to_pylist() == [f"cms:{lfn(1)}"]
+
+
+def test_a_queue_of_a_site_is_judged_by_what_is_read_there(tables: Tables, tmp_path: Path) -> None:
+    """By its cache, and by the name that traces give it."""
+    reads = [{"name": lfn(0), "cache": "xc1"}, {"name": lfn(1), "site": "T2_DE_EDGE"}]
+    reads += [{"name": lfn(2), "cache": "xc9", "site": "FAR"}]
+    rows = [{"accessed_at": at(AS_OF + HOUR_S)} | read for read in reads]
+    tables.replace_arrow(ACCESSES, accesses(rows))
+    (tmp_path / "site.toml").write_text(
+        '[queue.sites]\nEDGE = ["T2_DE_EDGE"]\n[caches.xc1]\nname = "xc1"\nkind = "xcache"\nsite = "EDGE"\n'
+        'url = "root://xc1:1094"\ncapacity = "1TB"\n'
+    )
+    settings = Settings.load(tmp_path / "site.toml", env={}, tables=tables.root)
+    path = tmp_path / "q.json"
+    for moment_s, jobs in (
+        (AS_OF, [{"job_id": "1", "files": [lfn(i) for i in range(3)]}]),
+        (AS_OF + 3 * DAY_S, []),
+    ):
+        path.write_text(json.dumps(jobs))
+        queue.run(settings, name="q", source=str(path), as_of_s=moment_s, site="EDGE")
+    (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
+    assert (row["files"], row["read_files"]) == (3, 2)
 
 
 def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
@@ -319,6 +405,22 @@ def test_a_site_that_is_none_of_ours_is_named_and_one_called_otherwise_is_known(
         queue.run(settings, name="q", source=str(path), as_of_s=AS_OF + 1, site="EGDE")
 
 
+def test_who_calls_himself_as_another_takes_nothing_of_his(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody may write CRAB's attributes into an ad; the owner is the schedd's word."""
+    monkeypatch.setattr(queue_entries, "MOST_OF_ONE", 5)
+    said = [("eve", f"/store/mc/Run3/e/{n}.root", n) for n in range(9)] + [("crab", lfn(0), 9)]
+    ads = [
+        {"GlobalJobId": f"s#{n}.0#1", "ClusterId": n, "ProcId": 0, "JobStatus": 1, "Owner": owner}
+        | {"CRAB_UserHN": "dan", "CRAB_ReqName": f"260301_000000:dan_{n}", "CachecastInputs": file}
+        for owner, file, n in said
+    ]
+    answer = ask(tables, ads, tmp_path)
+    assert answer.rejected == {"too many: more than 5 of one owner": 4}
+    assert lfn(0) in tables.read_arrow(QUEUE)["input"].to_pylist()
+
+
 def planned(tables: Tables) -> list[dict[str, Any]]:
     roomy = SETTINGS.plan.model_copy(update={"prefetch_share": 1.0})
     settings = settings_of(tables).model_copy(update={"plan": roomy})
@@ -326,6 +428,18 @@ def planned(tables: Tables) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = tables.read_arrow(PLANS, as_of=as_of_label(AS_OF), owner="xc1").to_pylist()
     assert answer.prefetch == len(rows)
     return rows
+
+
+def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Tables, tmp_path: Path) -> None:
+    assert planned(tables) == []
+    ask(tables, [{"job_id": "1", "dataset": "/A/Run3-v1/AOD", "n_jobs": 12}], tmp_path)
+    rows = planned(tables)
+    assert {row["name"] for row in rows} == {lfn(i) for i in range(10) if i in PLANNED} | {
+        lfn(i) for i in range(10, 19) if i in PLANNED
+    } & {row["name"] for row in rows}
+    assert sum(row["cost_bytes"] for row in rows) <= 10 * MB, "no more than the assumed inflow"
+    assert {row["reason"] for row in rows} == {"queued: 12 jobs; not on disk yet"}
+    assert not any(row["needs_model"] for row in rows)
 
 
 def test_a_queue_that_names_everything_takes_a_bounded_share_of_the_fetches(
@@ -469,6 +583,14 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
             dry_run=True,
             on_progress=lambda *_: None,
         )
+
+
+def test_a_queue_that_never_ends_is_an_error_that_names_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "MOST_BYTES", 20)
+    with answering() as url, pytest.raises(ServiceError, match=rf"queue at {url}/queue: .* longer than"):
+        queue.run(settings_of(tables, QUEUE__TOKEN="s3cret"), name="q", source=f"{url}/queue", as_of_s=AS_OF)
 
 
 def test_a_steward_is_told_when_queued_files_are_due(tables: Tables, tmp_path: Path) -> None:

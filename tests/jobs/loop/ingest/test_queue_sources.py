@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import ClassVar, cast
 
 import pytest
 
@@ -18,10 +19,11 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import check_entries
-from jobs.loop.ingest.queues import answers, arc, schedd
+from jobs.loop.ingest.queues import answers, arc, rucio_server, schedd
 from jobs.loop.ingest.queues.answers import entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place, Refused
 from jobs.loop.push.prefill import PrefillRequest, with_described
+from prefetch.rucio.session import Session
 from prefetch.xcache.messages import CaptureRecord, read
 
 GOLDEN = Path(__file__).parents[3] / "golden/queue"
@@ -260,6 +262,15 @@ def test_a_control_folder_that_may_not_be_read_is_no_empty_one(
         answer(tmp_path)
 
 
+def test_descriptions_without_end_fill_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control_folder(tmp_path, is_new=False)
+    monkeypatch.setattr(arc, "MOST_CHARS", 100)
+    read_in = [
+        entry for entry in entries_of(answer(tmp_path), "auto", Place(AS_OF)) if isinstance(entry, dict)
+    ]
+    assert len(read_in) == 1
+
+
 HOSTILE = {
     "deep": "&(a=" + "(" * 10**6,
     "an open quote": '&(a="' + '""' * 400_000,
@@ -289,10 +300,45 @@ def test_a_description_made_to_take_long_or_to_fetch_is_refused_at_once(tmp_path
     assert time.monotonic() - began < 5
 
 
+def test_a_description_without_end_is_no_description() -> None:
+    assert arc.jobs("&(a=b)" * 2**18) == ["not a description that can be read"]
+
+
+@pytest.mark.parametrize(
+    ("name", "datasets", "files"),
+    [
+        ("arc_one.adl", [], ["/store/mc/f4.root", "root://origin.example.org//store/mc/f5.root"]),
+        ("condor_new.long", [], ["/store/mc/z.root"]),
+    ],
+)
+def test_a_prefill_takes_what_a_description_names(name: str, datasets: list[str], files: list[str]) -> None:
+    asked = with_described(PrefillRequest([], ["mine"]), GOLDEN / name, AS_OF)
+    assert (list(asked.datasets), sorted(asked.files)) == (datasets, sorted(["mine", *files]))
+
+
 def test_a_prefill_of_a_description_that_names_nothing_says_why(tmp_path: Path) -> None:
     (tmp_path / "job").write_text("&(executable=/bin/true)")
     with pytest.raises(InputError, match="describes no job that reads data: names no dataset or file"):
         with_described(PrefillRequest([], []), tmp_path / "job", AS_OF)
+
+
+def test_of_expressions_without_end_some_are_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        asked: ClassVar[list[str]] = []
+
+        def ask(self, what: str, *_: object, **__: object) -> list[dict[str, str]]:
+            self.asked.append(what)
+            if what == "RSEs":
+                return [{"rse": "EDGE_DISK"}]
+            rules = [{"id": str(n), "rse_expression": f"tier={n}&x=1", "state": "R"} for n in range(5)]
+            return [{"scope": "s", "name": rule["id"]} | rule for rule in rules]
+
+    monkeypatch.setattr(rucio_server, "MOST_EXPRESSIONS", 2)
+    raw = rucio_server.asked(cast(Session, Server()), AS_OF)
+    assert Server.asked == ["rules", "RSEs", "RSEs"]
+    entries = list(entries_of(raw, "rucio", Place(AS_OF)))
+    assert [entry["dataset"] for entry in entries if isinstance(entry, dict)] == ["s:0", "s:1"]
+    assert len(entries) == 5
 
 
 def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) -> None:

@@ -110,6 +110,18 @@ def test_without_the_library_ads_as_json_are_read_and_others_say_what_to_install
     assert dict(queued.refused) == {"names its input by an expression; install cachecast[htcondor]": 1}
 
 
+def test_a_queue_that_was_cut_is_refused_whole_and_lists_of_schedds_are_one(tmp_path: Path) -> None:
+    whole = (GOLDEN / "condor_crab.json").read_text()
+    path = tmp_path / "q.json"
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="is not JSON"):
+        accepted_of(path)
+    path.write_text(f"[\n]\n{whole}\n{whole}")
+    assert inputs(accepted_of(path)) == inputs(accepted_of(GOLDEN / "condor_crab.json"))
+    path.write_text("All queues are empty\n")
+    assert accepted_of(path).n_entries == 0
+
+
 def test_a_job_is_late_from_its_submission_on_however_often_it_is_named(tables: Tables) -> None:
     """Not from the answer that names it: a clock that is ahead makes it no later."""
     for at_s in (AS_OF, AS_OF + DAY_S):
@@ -194,6 +206,17 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
         assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
 
 
+def test_entries_of_a_table_without_work_and_certainty_count_as_sure(tables: Tables) -> None:
+    """A table of before has neither column."""
+    write(
+        tables, "q", [{"job_id": "1", "file": "/store/mc/f.root", "n_jobs": 3, "work": "w", "certainty": 0.1}]
+    )
+    (path,) = Path(tables.root, "queue").rglob("*.parquet")
+    rows = pa.parquet.read_table(path, partitioning=None)
+    pa.parquet.write_table(rows.drop_columns(["work", "certainty"]), path)
+    assert known(tables) == [(3, 1.0)]
+
+
 ABSURD: tuple[object, ...] = (
     *(None, True, -1, 0, 2**63, 10**400, 1e308, -1e308, "", "x" * 100_000, "/a\x00b", [], {}, [[]], [{}]),
     *("undefined", "/Expr(1/0)/", "/Expr(error)/", f"/Expr({'(' * 9_000})/", f"/Expr({'-' * 9_000}1)/"),
@@ -261,6 +284,13 @@ def test_an_ad_that_would_end_the_library_s_stack_costs_itself_alone(tmp_path: P
     (tmp_path / "q").write_text(f"[ {AD.strip().replace(chr(10), ';')} ]\n[ {text} ]")
     with contextlib.suppress(InputError):
         assert len(accepted_of(tmp_path / "q").rows) <= 1
+
+
+@pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
+def test_json_without_end_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "q.json").write_text(text)
+    with pytest.raises(InputError, match="is not JSON"):
+        accepted_of(tmp_path / "q.json")
 
 
 CHARACTERS = st.sampled_from("ab/_.: -\\(){}[]'é=;,#\t\"")

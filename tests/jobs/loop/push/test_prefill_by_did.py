@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +14,8 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked, cachecast
-from hung_mount import hung_mount
 from raw_records import catalogue, gstream, hashed
 
-from features.common import files
 from features.common.times import as_of_label, parse_as_of
 from features.schema import PLANS
 from jobs.ground.settings.tree import Settings
@@ -28,6 +28,7 @@ SCOPE, PREFIX = "mc26_14TeV", "/atlas/rucio"
 DATASET = "mc26_14TeV.900001.X.deriv.DAOD_PHYSLITE.e1_tid00000007_00"
 NAMES = [f"DAOD_PHYSLITE.00000007._{n:06}.pool.root.1" for n in range(4)]
 SIZE = 9
+HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
 
 
 def site(folder: Path, *more: str) -> list[str]:
@@ -60,6 +61,15 @@ def prefilled(options: list[str]) -> Any:
     return asked("prefill", "--cache", "dir", "--dataset", f"{SCOPE}:{DATASET}", "--jobs", "3", *options)
 
 
+def test_nobody_reads_what_the_cache_read_is_not_said(tmp_path: Path) -> None:
+    options, days = site(tmp_path), ["--from", "2026-04-09", "--to", "2026-04-09"]
+    answer = asked("storage", "--rse", "LAB_DATADISK", "--capacity", "1GB", *days, *options)
+    (row,) = answer["stored"]
+    assert (row["files"], row["stored_bytes"], row["unread_bytes"]) == (4, 4 * SIZE, 0)
+    assert [row["dataset"] for row in answer["datasets"]] == [f"{SCOPE}:{DATASET}"]
+    assert not [note for note in answer["notes"] if "without a replica" in note]
+
+
 def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
     options = site(tmp_path, f'prefix = "{PREFIX}"')
     assert prefilled(options)["pushed"]["pushed"] == 4
@@ -74,6 +84,28 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
         listed.write_text(name + "\n")
         answer = asked(*dry, "--files", listed, "--jobs", str(n + 1))
         assert (answer["files"], answer["unknown"], answer["on_disk"]) == (1, 0, 1)
+
+
+def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
+    """By the hook, as A-REX runs it when a job is accepted, and the command; the job goes on at once."""
+    site(tmp_path, f'prefix = "{PREFIX}"')
+    url = f"rucio://rucio.example.org;rucioaccount=pilot;cache=invariant/replicas/{SCOPE}/{NAMES[2]}"
+    (tmp_path / "job.abc1.description").write_text(f'&(executable=x)(inputFiles=("in.root" "{url}"))')
+    command = tmp_path / "cachecast"
+    program = "import sys; from jobs.cli.main import main; main()"
+    command.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{program}' \"$@\"\n")
+    command.chmod(0o755)
+    env = {"CACHECAST_CACHE": "dir", "CACHECAST_CONF": str(tmp_path / "site.toml")}
+    env |= {"CACHECAST_COMMAND": str(command), "CACHECAST_SPOOL": str(tmp_path / "spool")}
+    env |= {"CACHECAST_TABLES__ROOT": str(tmp_path / "tables")}
+    line = [sys.executable, str(HOOK), str(tmp_path), "abc1"]
+    assert (
+        subprocess.run(line, env=os.environ | env, capture_output=True, check=True, timeout=30).stderr == b""
+    )
+    until = time.monotonic() + 60
+    while {path.name for path in (tmp_path / "cache").rglob("*.root.1")} != {NAMES[2]}:
+        assert time.monotonic() < until, (tmp_path / "spool/log").read_text()
+        time.sleep(0.2)
 
 
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,50 +179,3 @@ def test_a_name_from_rucio_that_leads_out_fetches_nothing(tmp_path: Path, name: 
     assert (ended.returncode, pushed["pushed"], pushed["failed"]) == (1, 0, 1)
     assert "not a usable file name" in str(pushed["failures"])
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-
-
-SITE = """\
-[tables]
-root = "{tables}"
-[push]
-journal = "{journal}/journal.db"
-[caches.dir]
-name = "dir"
-kind = "directory"
-capacity = "1GB"
-url = "{cache}"
-origin = "{tables}-origin"
-"""
-PREFILL: list[str | Path] = ["prefill", "--cache", "dir"]
-QUEUE: list[str | Path] = ["queue", "--name", "q"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-def test_what_hangs_ends_a_queue_and_a_prefill_with_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert files.silent.__kwdefaults__ is not None
-    monkeypatch.setattr(files.silent, "__kwdefaults__", files.silent.__kwdefaults__ | {"within_s": 0.3})
-    (tmp_path / "names").write_text("cms:/store/f.root\n")
-    (tmp_path / "queue.json").write_text("[]")
-    hung = tmp_path / "hung"
-    hung.mkdir()
-    with hung_mount(hung):
-        for on_it, words in (
-            ("", [*PREFILL, "--files", hung / "names"]),
-            ("", [*PREFILL, "--described", hung / "job"]),
-            ("", [*QUEUE, "--input", hung / "queue.json"]),
-            ("tables", [*PREFILL, "--files", tmp_path / "names"]),
-            ("tables", [*PREFILL, "--files", tmp_path / "names", "--dry-run"]),
-            ("tables", [*QUEUE, "--input", tmp_path / "queue.json"]),
-            ("journal", [*PREFILL, "--files", tmp_path / "names"]),
-            ("cache", [*PREFILL, "--files", tmp_path / "names"]),
-        ):
-            places = {
-                name: hung if name == on_it else tmp_path / name for name in ("tables", "journal", "cache")
-            }
-            (tmp_path / "site.toml").write_text(SITE.format(**places))
-            began = time.monotonic()
-            ended = cachecast(*words, "--conf", tmp_path / "site.toml")
-            assert (ended.returncode, ended.stderr.count("error: ")) == (1, 1), ended
-            assert "does not answer" in ended.stderr and time.monotonic() - began < 50, (words, ended)

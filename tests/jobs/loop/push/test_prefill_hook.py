@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+from hung_mount import hung_mount
+
 from jobs.loop.push.prefill import PrefillRequest, with_described
 
 HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
@@ -61,6 +64,16 @@ def test_a_routed_job_is_prefilled_once_and_its_ad_is_what_it_was(tmp_path: Path
     asked = with_described(PrefillRequest([], []), tmp_path / "ad", int(time.time()))
     assert (list(asked.datasets), list(asked.files)) == (["/A/B-v1/AOD"], ["cms:/store/mc/f.root"])
     assert "s3cret" not in str(described)
+
+
+@pytest.mark.parametrize("place", ["job.abcdef1.description", "jobs/abc/def/1/description"])
+def test_a_job_of_arc_is_prefilled_by_its_description(tmp_path: Path, place: str) -> None:
+    site, path = Site(tmp_path), tmp_path / "control" / place
+    path.parent.mkdir(parents=True)
+    path.write_text(XRSL)
+    assert site.hook(str(tmp_path / "control"), "abcdef1") == ("", "")
+    ((_, described),) = site.called(1)
+    assert described == XRSL
 
 
 def test_what_arex_adds_to_equal_inputs_asks_for_them_once(tmp_path: Path) -> None:
@@ -136,6 +149,14 @@ def test_nobody_fills_the_spool_against_others_and_owners_take_turns(tmp_path: P
         path.unlink(missing_ok=True)
     later = [str(json.loads(line)[1]) for line in site.calls.read_text().splitlines()[1:5]]
     assert sorted("root" in described for described in later) == [False, False, True, True], later
+
+
+def test_a_spool_that_hangs_holds_no_job_up(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.spool.mkdir()
+    with hung_mount(site.spool):
+        answer, said = site.hook(text=f"r\n------\n{AD}")
+    assert answer == AD and "does not answer within 3 s" in said and said.count("\n") == 1
 
 
 def test_what_cannot_be_prefilled_is_left_alone_and_said(tmp_path: Path) -> None:

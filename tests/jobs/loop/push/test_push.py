@@ -24,6 +24,7 @@ from features.common.errors import (
     LimitError,
     NotDueError,
     ServiceError,
+    StaleInputError,
     TargetUnavailable,
 )
 from features.common.times import as_of_label, day_label
@@ -31,16 +32,18 @@ from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.plans import end_push
 from jobs.ground.caches.inventory import target
-from jobs.ground.settings.tree import Settings
+from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import PlannedItems, planned_items
 from jobs.loop.push import push as job
+from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
 from prefetch.journal.tables import UNPROVEN
 from prefetch.push.push import PushSummary
+from prefetch.push.worker import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8
@@ -168,6 +171,14 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     assert receipts(conf) == ["done"] * 3
 
 
+def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path) -> None:
+    journal = Journal(Settings.load(conf, env={}).push.journal)
+    with journal.leases.held("d", time.time), pytest.raises(ConflictError, match="pushes to cache 'd'"):
+        push(conf, "run", "--as-of", as_of_label(AS_OF))
+    journal.close()
+    assert push(conf, "resume")["pushed"] == N_FILES
+
+
 @contextmanager
 def working(conf: Path, *, days_later: float = 0) -> Iterator[job.PushRun]:
     settings = Settings.load(conf, env={})
@@ -293,6 +304,30 @@ def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
     return planned_items(tables, "d", at_s, UNPROVEN)
 
 
+def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_path: Path) -> None:
+    tables = Tables(f"{tmp_path}/tables")
+    older, empty = models(tables, AS_OF - 7200, 3), models(tables, AS_OF - 3600, 0)
+    with working(conf) as work:
+        job.push_plan(work, empty, on_progress=lambda *_: None)
+        late = job.push_plan(work, older, on_progress=lambda *_: None)
+    assert (late.pushed, late.failed) == (0, 0)
+    rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(AS_OF - 7200), owner="d").to_pylist()
+    assert {each["error"] for each in rows} == {f"replaced by the plan of {as_of_label(AS_OF - 3600)}"}
+    assert not list((tmp_path / "cache/files").rglob("f*"))
+
+
+def test_a_push_if_current_looks_again_when_it_begins(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due, "check_current", lambda *_, **__: None)  # the features came after it
+    settings = Settings.load(conf, env={})
+    models(Tables(settings.tables.root), AS_OF - 3600, 2)
+    features = settings.features.spec.features_table
+    Tables(settings.tables.root).replace_rows(features, [], MomentKey.at(AS_OF, "default"))
+    words = ["run", "--as-of", as_of_label(AS_OF - 3600)]
+    with pytest.raises(NotDueError, match="was overtaken by the features of"):
+        push(conf, *words, "--if-current")
+    assert push(conf, *words)["pushed"] == 2
+
+
 def test_a_plan_that_was_recorded_before_it_was_overtaken_is_not_carried_out_later(
     conf: Path, tmp_path: Path
 ) -> None:
@@ -363,6 +398,23 @@ def test_evictions_up_to_the_share_and_those_that_are_forced_are_carried_out(con
         assert job.push_rest(work, on_progress=lambda *_: None).pushed == 2
 
 
+def test_a_plan_that_is_not_there_is_made_first(conf: Path) -> None:
+    with pytest.raises(StaleInputError, match="run plan first"):
+        push(conf, "run", "--as-of", as_of_label(AS_OF - 3600))
+
+
+def test_limits_come_from_settings() -> None:
+    settings = Settings.load(env={"CACHECAST_PUSH__BYTES_PER_S": "5MB", "CACHECAST_PUSH__RETRY_AFTER": "0s"})
+    auto = CacheSettings(name="x", kind="xcache", url="root://x", capacity=1, gstream=Path("g"))
+    limits = job.push_limits(settings, auto)
+    assert (limits.bytes_per_s, limits.retry_after_s, limits.evict_guard_s) == (5_000_000, 0, 600)
+    assert (limits.sources.failures, limits.sources.reconsider_s) == (0.5, 1800)
+    # Without the namespace there is no inventory to measure the LRU age on.
+    assert limits.touch_every_s == UNMEASURED_S
+    with_namespace = auto.model_copy(update={"namespace": Path("/ns")})
+    assert job.push_limits(settings, with_namespace).touch_every_s is None
+
+
 def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp_path: Path) -> None:
     for number in range(N_FILES):
         (tmp_path / "origin" / "store" / f"f{number}").unlink()
@@ -371,6 +423,12 @@ def test_a_push_of_which_all_items_fail_says_why_and_ends_with_1(conf: Path, tmp
     assert f"failed: {N_FILES}" in answer.stdout
     assert re.search(rf"failures: - .*: {N_FILES} seconds:", " ".join(answer.stdout.split()))
     assert "cachecast push status --cache d" in answer.stderr
+
+
+def test_a_push_of_which_one_item_fails_ends_with_0(conf: Path, tmp_path: Path) -> None:
+    (tmp_path / "origin" / "store" / "f0").unlink()
+    answer = CliRunner().invoke(app, [*RUN, "--conf", str(conf)])
+    assert (answer.exit_code, "1 items failed" in answer.stderr) == (0, True)
 
 
 def test_a_push_that_the_cache_has_ended_fails_so_that_a_scheduler_tries_it_again() -> None:

@@ -3,12 +3,15 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -28,6 +31,8 @@ COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()", "stew
 ENDS_WITHIN_S = 20.0
 PATIENCE_S = 180.0
 """Its imports take seconds, on a machine at work for others more."""
+WITHIN_S = 90.0
+"""A steward that has asked MLflow begins in such a time, whatever the answer does, and then ends at once."""
 
 
 def cache_of(folder: Path) -> DirectoryTarget:
@@ -136,6 +141,52 @@ def test_a_cache_has_one_steward_from_whichever_folder_it_is_started(tmp_path: P
     began = [begins(process, folder) for process, folder in zip(stewards, both, strict=True)]
     assert all(map(ends, stewards))
     assert began.count(True) <= 1
+
+
+class Trickle(NamedTuple):
+    """A server whose answers have no end: ten bytes a second."""
+
+    port: int
+    asked: threading.Event
+
+
+@pytest.fixture
+def trickle() -> Iterator[Trickle]:
+    stop, is_asked = threading.Event(), threading.Event()
+
+    def answer(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not stop.wait(0.1):
+                client.sendall(b"x")
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],)).start()
+                is_asked.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve).start()
+        yield Trickle(int(listener.getsockname()[1]), is_asked)
+        stop.set()
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_mlflow_that_answers_byte_by_byte_delays_neither_begin_nor_end(
+    tmp_path: Path, trickle: Trickle
+) -> None:
+    mlflow = f'[mlflow]\nuri = "http://127.0.0.1:{trickle.port}"\n'
+    conf = configured(tmp_path, state=f"{tmp_path}/s", more=mlflow)
+    read(tmp_path, 0)
+    process = begun(conf, tmp_path / "one")
+    try:
+        assert trickle.asked.wait(PATIENCE_S)
+        does_begin, does_end = begins(process, tmp_path / "one", WITHIN_S), ends(process)
+        assert (does_begin, does_end) == (True, True), (tmp_path / "one" / "log").read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("policy", ["auto", "learned"])

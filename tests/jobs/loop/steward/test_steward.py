@@ -154,6 +154,17 @@ def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
     assert forced is not None and forced.alarms == {}
 
 
+def test_without_a_journal_no_pin_is_known_and_none_is_made(
+    settings: Settings, full: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "journal.db").unlink()
+    lines = list[str]()
+    with stopped(within_s=3):
+        last = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert last.evicted_files == 0 and not (tmp_path / "journal.db").exists()
+    assert any("steward-lists: there is no push journal at" in line for line in lines)
+
+
 def test_it_begins_and_works_without_tables_and_gives_them_its_figures_later(
     settings: Settings, full: list[str], tmp_path: Path
 ) -> None:

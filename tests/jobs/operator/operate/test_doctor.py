@@ -1,24 +1,18 @@
-"""What the doctor finds, and the settings of a new site."""
+"""The doctor: what answers is ok, what is not used is off, what should answer and does not is bad."""
 
-import dataclasses
 import json
 import os
-import shlex
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import http_answers
 import pytest
 
-from features.common.errors import CachecastError
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
 from jobs.operator.operate.doctor import Check
-from jobs.operator.operate.new_site import NewSite, run
 from prefetch.xcache.rolling import Heartbeat
 
 HEALTHY = {
@@ -61,6 +55,14 @@ def test_the_placement_service_is_asked(tmp_path: Path, reply: object, state: st
     assert (check.configured, check.state) == (url, state)
     assert words in check.detail
     assert len(check.detail) <= 300
+
+
+def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
+    unused = {"CACHECAST_SERVE__PORT": "9"}
+    assert checked(tmp_path, "placement", **unused).state == "off"
+    missing = checked(tmp_path, "placement", **unused, CACHECAST_SERVE__TOKEN="0123456789abcdef")
+    assert missing.state == "bad"
+    assert "cachecast serve" in missing.detail
 
 
 @pytest.mark.parametrize("is_file", [True, False])
@@ -171,87 +173,3 @@ def test_what_is_no_database_is_named_and_a_missing_one_will_be_made(tmp_path: P
     assert (check.state, "is it a database of MLflow's?" in check.detail) == ("bad", True)
     assert doctor.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
     assert not (tmp_path / "other.db").exists()
-
-
-NOW_S = 1772323200  # 2026-03-01
-
-
-def test_a_directory_cache_is_green_at_once(tmp_path: Path) -> None:
-    (tmp_path / "origin").mkdir()
-    (tmp_path / "traces.jsonl").touch()
-    paths = {"cache": "cache", "origin": "origin", "records": "traces*"}
-    below: dict[str, Any] = {name: f"{tmp_path}/{path}" for name, path in paths.items()}
-    site = NewSite(name="edge.1", capacity="10GB", **below)
-    new = run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
-    settings = Settings.load(Path(new.settings), env={"CACHECAST_SERVE__PORT": "9"})
-    cache = settings.cache("edge.1")
-    assert (cache.kind, cache.capacity, cache.origin) == ("directory", 10**10, tmp_path / "origin")
-    assert settings.tables.root == new.tables == str(tmp_path / "tables")
-    assert settings.airflow.pull == {"rucio_traces": f"{tmp_path}/traces*"}
-    assert not [check for check in doctor.run(settings) if check.state == "bad"]
-    command = f"cachecast pull --source rucio_traces --input '{tmp_path}/traces*' --day 2026-03-01"
-    assert new.next[-1] == command
-
-
-def test_an_xcache_with_rucio_and_tables_elsewhere(tmp_path: Path) -> None:
-    site = NewSite(cache="root://xc1.example.org:1094", capacity="50TB", tables="hdfs://nn/tables")
-    site = dataclasses.replace(site, rucio="https://rucio.example.org", rucio_account="cachecast")
-    files: dict[str, Any] = {
-        "namespace": "/xcache/ns",
-        "gstream": "/var/captures",
-        "source": "xcache_gstream",
-    }
-    site = dataclasses.replace(site, **files)
-    new = run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
-    settings = Settings.load(Path(new.settings), env={})
-    cache = settings.cache("xc1")
-    assert (cache.kind, cache.namespace) == ("xcache", Path("/xcache/ns"))
-    assert cache.gstream == Path("/var/captures")
-    assert settings.sources.demand == {"*": "xcache_gstream"}
-    assert (settings.rucio.url, settings.rucio.account) == ("https://rucio.example.org", "cachecast")
-    assert settings.tables.root == "hdfs://nn/tables"
-    own, generated, demand = new.next[-3:]
-    (name, _, value) = shlex.split(demand, comments=True)[1].partition("=")
-    generated_only = Settings.load(Path(new.settings), env={name: value})
-    assert generated_only.sources.demand == {"*": "rucio_traces"}  # else no generated read counts
-    assert "--input PATH" in own
-    assert f"--tables {tmp_path}/generated/tables" in generated  # never into the site's own
-
-
-@pytest.mark.parametrize(
-    ("site", "words"),
-    [
-        (NewSite(cache="root://xc1"), "give --capacity"),
-        (NewSite(capacity="5TB"), "give --cache, for example root://"),
-        (NewSite(cache="xc1:1094", capacity="5TB"), "'xc1:1094' is no root:// address"),
-        (NewSite(cache="root://xc1", capacity="much"), "--capacity: .* for example --capacity 50TB"),
-        (NewSite(cache="http://xc1", capacity="1TB"), "for example --cache root://"),
-        (NewSite(cache="root:/xc1", capacity="1TB"), "for example --cache root://xc1"),
-        (NewSite(cache="root://xc1:port", capacity="1TB"), "for example --cache root://xc1"),
-        (NewSite(cache="root://xc1", name='x"]', capacity="1TB"), "--name: .* --name xc1"),
-        (NewSite(cache="cache", capacity="1TB", origin="/nowhere"), "--origin"),
-        (NewSite(source="rumours"), "rucio_traces"),
-        (NewSite(source="rucio_files"), "no source of accesses"),
-        (NewSite(records="/nowhere/traces*"), "nothing is at /nowhere"),
-        (NewSite(records="/data/reads.CSV.gz"), "CSV, which rucio_traces does not read; .*report --trace"),
-        (NewSite(rucio="rucio.example.org"), "--rucio: must start with http.* --rucio https"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_an_answer_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path: Path, site: NewSite, words: str
-) -> None:
-    with pytest.raises(CachecastError, match=words) as error:
-        run(site, out=tmp_path / "site.toml", force=False, now_s=NOW_S)
-    assert str(Path(tempfile.gettempdir(), "tmp")) not in str(error.value)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
-    site = tmp_path / "site.toml"
-    site.write_text("mine")
-    with pytest.raises(CachecastError, match="--force"):
-        run(NewSite(), out=site, force=False, now_s=NOW_S)
-    assert site.read_text() == "mine"
-    run(NewSite(), out=site, force=True, now_s=NOW_S)
-    assert Settings.load(site, env={}).tables.root == str(tmp_path / "tables")

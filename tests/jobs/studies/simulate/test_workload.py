@@ -1,13 +1,9 @@
-"""Made-up workloads say so; and what a steward is worth, by plain replays."""
+"""What is written: the same arguments give the same bytes, and the real readers read all of it."""
 
-import dataclasses
 import datetime as dt
 import re
 from pathlib import Path
-from typing import Any
 
-import cachecast_main
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,17 +11,14 @@ import pytest
 from cachecast_main import cachecast
 
 from features.common.errors import ConfigError, InputError
-from features.common.times import DAY_S, parse_day
+from features.common.times import parse_day
 from features.common.units import parse_bytes
 from features.schema import ACCESSES, FILES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.studies.simulate import workload, worth
-from models.evaluation.metrics import mean_interval
-from replay.policies import run_policy
+from jobs.studies.simulate import workload
 from replay.read import read_trace
-from replay.study.benefit import BenefitModel, BytesRead, cost
 
 START = parse_day("2026-03-01")
 
@@ -84,6 +77,14 @@ def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path
     assert "accesses that were not generated" in cachecast(*words).stderr
 
 
+def test_accesses_choose_the_scale() -> None:
+    config = workload.load("prague", seed=1, accesses=100_000_000)
+    assert config.scale == pytest.approx(100 / 1.4)
+    assert workload.load("prague", seed=1, days=62, accesses=2_800_000).scale == pytest.approx(1)
+    with pytest.raises(ConfigError, match="leave --scale out"):
+        workload.load("prague", seed=1, accesses=5, scale=2.0)
+
+
 def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) -> None:
     own = tmp_path / "mine.toml"
     own.write_text("days = 3\n")
@@ -95,103 +96,15 @@ def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) 
         workload.write(workload.load("demo", seed=1, days=1), out=own)
 
 
-CAPACITY = 3000
-N_DAYS = 32
-
-
-@pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Passes over a few datasets that return, and a stream of files that are read once."""
-    rng = np.random.default_rng(3)
-    rows = []
-    for day in range(N_DAYS):
-        for _ in range(2):
-            begin = day * DAY_S + int(rng.integers(0, DAY_S // 2))
-            dataset = int(rng.zipf(1.6)) % 12
-            rows += [(begin + 60 * i, f"/hot{dataset}/f{i}.root", 100) for i in range(20)]
-        once = sorted(rng.integers(0, DAY_S, 60).tolist())
-        rows += [(day * DAY_S + at, f"/once/{day}-{i}.log", 100) for i, at in enumerate(once)]
-    path = tmp_path_factory.mktemp("worth") / "t.csv"
-    path.write_text("time,path,size\n" + "".join(f"{t},{name},{size}\n" for t, name, size in sorted(rows)))
-    return path
-
-
-def answer_of(trace: Path, *words: str) -> Any:
-    return cachecast_main.asked("worth-it", "--trace", trace, "--capacity", f"{CAPACITY}B", *words)
-
-
-@pytest.fixture(scope="module")
-def plain(trace: Path) -> Any:
-    return answer_of(trace)
-
-
-def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None:
-    options = {option["option"]: option for option in plain["options"]}
-    reads = read_trace(trace).trace
-    from_s = parse_day(plain["first_day"])
-    n_days = N_DAYS - from_s // DAY_S
-    lru = run_policy("lru", reads, CAPACITY, count_from_s=from_s)
-    assert options["LRU"]["wan_bytes_per_day"] == lru.wan_bytes / n_days
-    assert options["no cache"]["wan_bytes_per_day"] == lru.bytes_requested / n_days
-    more = run_policy("lru", reads, 2 * CAPACITY, count_from_s=from_s)
-    saved = mean_interval(lru.daily.wan_bytes - more.daily.wan_bytes)
-    larger = options["LRU, more disk"]
-    assert larger["saved_bytes_per_day"] == saved.mean
-    assert (larger["lower_bytes_per_day"], larger["upper_bytes_per_day"]) == (saved.lower, saved.upper)
-    assert options["the bound"]["wan_bytes_per_day"] <= options["a steward"]["wan_bytes_per_day"]
-    # What a steward saves, LRU saves with so much more disk: a replay at that capacity agrees.
-    (finding,) = (line for line in plain["findings"] if line.startswith("More disk"))
-    if "reach" not in finding:
-        same = CAPACITY + parse_bytes(finding.split(": ")[1].split(" (")[0].rstrip("."))
-        again = run_policy("lru", reads, same + 100, count_from_s=from_s)
-        assert again.wan_bytes <= options["a steward"]["wan_bytes_per_day"] * n_days
-
-
-def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any, tmp_path: Path) -> None:
-    assert all(row["core_hours_per_day"] is row["money_per_year"] is None for row in plain["options"])
-    assert "no CPU hours: the round trip to the origins is not given" in str(plain["assumptions"])
-    prices = ("--price-wan", "2e9", "--price-disk", "1e9", "--price-steward", "100")
-    priced = answer_of(trace, *prices, "--out", str(tmp_path / "page.html"))
-    options = {row["option"]: row for row in priced["options"]}
-    steward = options["a steward"]
-    assert steward["money_per_year"] == pytest.approx(365 * steward["saved_bytes_per_day"] / 1e12 * 2e9 - 100)
-    larger = options["LRU, more disk"]
-    costs = CAPACITY / 1e12 * 1e9
-    assert larger["money_per_year"] == pytest.approx(365 * larger["saved_bytes_per_day"] / 1e12 * 2e9 - costs)
-    assert steward["core_hours_per_day"] is None
-    page = (tmp_path / "page.html").read_text()
-    assert "Is it worth it?" in page and "--price-steward" in page
-
-
-def test_hours_grow_with_the_distance_and_have_a_price_of_their_own() -> None:
-    model = BenefitModel()
-    near, far = (worth.Value(model, worth.SiteFacts(rtt_ms=rtt, core_hour=2)) for rtt in (9.4, 150))
-    saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.zeros((1, 1), np.int64)), model)
-    hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.full((1, 1), 10**12)), model)
-    assert far.hours(1e12) == pytest.approx(saved.core_hours - hit.core_hours)
-    assert 0 < near.hours(1e12) < far.hours(1e12)
-    assert far.money(1e12) == pytest.approx(365 * 2 * far.hours(1e12))
-    assert worth.Value(model, worth.SiteFacts(core_hour=2)).money(1e12) is None
-
-
-def interval(mean: float, lower: float | None, upper: float | None) -> worth.Option:
-    return worth.Option("a steward", CAPACITY, 0.5, 1.0, mean, lower, upper, None, None)
-
-
-@pytest.mark.parametrize(
-    ("saved", "money", "words"),
-    [
-        ((5, 2, 8), None, "saves 5 B of WAN traffic per day against LRU (bounds 2 B to 8 B): more than ch"),
-        ((5, -1, 8), None, "Not shown: .* may be chance"),
-        ((-5, -8, -2), None, "No: .* costs 5 B per day more than LRU"),
-        ((5, 2, 8), 40.0, "Yes: .* worth 40 per year more than it costs"),
-        ((5, 2, 8), -40.0, "No: .* worth 40 per year less than it costs"),
-    ],
-)
-def test_the_verdict_follows_the_bounds_and_the_prices(
-    trace: Path, saved: tuple[float, float, float], money: float | None, words: str
-) -> None:
-    option = dataclasses.replace(interval(*saved), money_per_year=money)
-    figures = worth.SiteFacts(run_year=None if money is None else 100)
-    verdict = worth.verdict(CAPACITY, 30, option, figures)
-    assert re.search(words.replace("(", r"\(").replace(")", r"\)"), verdict)
+def test_the_capacities_of_worth_it_fit_its_trace(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "worth-it.md").read_text()
+    command = re.search(r"workload --scenario (\w+) --accesses (\d+)", page)
+    assert command is not None
+    workload.write(workload.load(command[1], seed=1, accesses=int(command[2])), out=tmp_path)
+    footprint = read_trace(tmp_path).trace.footprint_bytes
+    texts = re.findall(r"--trace T --capacity (\w[\w,]*)", page)
+    capacities = [parse_bytes(size) for text in texts for size in text.split(",")]
+    assert len(capacities) >= 5
+    # A cache of a tenth is large already; one of everything answers nothing.
+    assert max(capacities) < footprint / 10
+    assert f"of {footprint / 1e12:.0f} TB of files" in page
