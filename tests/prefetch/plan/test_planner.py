@@ -12,7 +12,7 @@ from prefetch.actions import Action
 from prefetch.plan.items import Plan, PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import NEVER_S, Files, Scores
+from prefetch.plan.scores import NEVER_S, Chances, Files, Scores
 from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
@@ -159,10 +159,8 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     """What a judgement was made from is the same after its plan as when it was made anew."""
     state, scores, limits, files = world
     judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
-    disk = on_disk(
-        state, scores, files, Objective.BYTES, scores.within(judged.horizon), recent_s=limits.cycle_s
-    )
-    candidates = absent(state, scores, files, Objective.BYTES, scores.within(judged.horizon))
+    asked = (state, scores, files, Objective.BYTES, Chances(scores, judged.horizon))
+    disk, candidates = on_disk(*asked, recent_s=limits.cycle_s), absent(*asked)
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
         for field in dataclasses.fields(ScoredFiles):
             np.testing.assert_array_equal(getattr(given_, field.name), getattr(anew, field.name), field.name)

@@ -15,7 +15,7 @@ from prefetch.plan.items import Cause, PlanLimits
 from prefetch.plan.lists import Case
 from prefetch.plan.planner import Prefill, ValuePlanner, prefill
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import NEVER_S, KnownWork, Scores, certain, with_known
+from prefetch.plan.scores import NEVER_S, Chances, KnownWork, Scores, certain, with_known
 from prefetch.plan.value import Objective, absent, on_disk
 from replay.planner import CacheState
 
@@ -190,7 +190,7 @@ def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int
             half_s = max(HOUR_S, late / 2)
             chances = [share * (1 - 0.5 ** (max(0, h - wait_s) / half_s)) for h in HORIZONS]
             expected[item] = (list(map(max, before, chances)), n)
-    columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued.tolist(), strict=True)
+    columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued().tolist(), strict=True)
     assert {item: (pytest.approx(chances), jobs) for item, chances, jobs in columns} == expected
     assert (known.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for wait_s in waits_s))
 
@@ -250,8 +250,8 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
 
 def prefilled(told: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
     known, about = certain(told, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
-    disk = on_disk(at, known, about, Objective.BYTES, known.longest, recent_s=HOUR_S)
-    candidates = absent(at, known, about, Objective.BYTES, known.longest)
+    disk = on_disk(at, known, about, Objective.BYTES, Chances(known, 0), recent_s=HOUR_S)
+    candidates = absent(at, known, about, Objective.BYTES, Chances(known, 0))
     return prefill(Case(at, known, about, limits, disk, candidates))
 
 
