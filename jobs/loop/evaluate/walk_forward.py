@@ -279,12 +279,14 @@ class ScoreStore:
 
     def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of each table of features whose file has a number, `item`, and a size."""
-        dids, number = pa.array([], pa.string()), np.empty(0, np.int32)
+        words, number = pa.array([], pa.string()), np.empty(0, np.int32)
         for rows in pieces:
-            did = pc.dictionary_encode(whole(rows["did"]))
-            if not did.dictionary.equals(dids):  # as a rule it is the one before, of all files
-                dids, number = did.dictionary, numbers(did.dictionary, self.dids)
-            item = number[did.indices.to_numpy()]
+            items = [np.empty(0, np.int32)]
+            for did in rows["did"].dictionary_encode().chunks:
+                if _place(did.dictionary) != _place(words):  # as a rule it is the one before, of all files
+                    words, number = did.dictionary, numbers(did.dictionary, self.dids)
+                items.append(number[did.indices.to_numpy()])
+            item = np.concatenate(items)
             usable = pc.and_(pa.array(item >= 0), whole(rows["size_bytes"]).is_valid())
             numbered = rows.append_column("item", pa.array(item)).drop_columns(["did", "dataset"])
             yield numbered if pc.all(usable, min_count=0).as_py() else numbered.filter(usable)
@@ -340,6 +342,11 @@ class ScoreStore:
 
     def _path(self, part: str, as_of_s: int) -> str:
         return f"{self.folder}/{part}-{as_of_s}"
+
+
+def _place(words: pa.Array) -> tuple[int, ...]:
+    """Where an array is in memory: another one that is alive has another place."""
+    return len(words), words.offset, *(buffer.address for buffer in words.buffers() if buffer is not None)
 
 
 def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[str, Float32Array]:
