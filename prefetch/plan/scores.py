@@ -60,7 +60,8 @@ class Scores:
         """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[e]."""
         if self.rises:
             return self.probability[horizon][entry].astype(np.float64)
-        return self.probability[: horizon + 1, entry].max(axis=0).astype(np.float64)
+        highest: AnyFloatArray = self.probability[: horizon + 1, entry].max(axis=0)
+        return highest.astype(np.float64)
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
@@ -165,7 +166,7 @@ class Files:
         held: BoolArray = may & ~self.is_control & self.is_here
         return held
 
-    def members(self, of: str, groups: IntArray) -> IntArray:
+    def members(self, of: str, groups: IntArray) -> Ids:
         """The files of `groups`, codes of the column `of`, dataset or tier, from 0 on; each group's rise."""
         order, starts = self._grouped[of]
         sizes = starts[groups + 1] - starts[groups]

@@ -357,6 +357,6 @@ def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[s
     for batch in filter(len, rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)):
         matrices = {taken: loaded.matrix(batch) for taken, loaded in distinct.items()}
         for name, loaded in models.items():
-            by_horizon = [column for _, column, _ in loaded.probabilities(matrices[inputs[name]])]
+            by_horizon = [column for _, column in loaded.probabilities(matrices[inputs[name]])]
             pieces[name].append(np.array(by_horizon, np.float32))
     return {name: np.concatenate(parts, axis=1) for name, parts in pieces.items()}
