@@ -92,11 +92,10 @@ def probability_and_reads(
 def calibrated(model: Calibrated, scores: FloatArray, x: pd.DataFrame) -> FloatArray:
     """The same probability, of the scores of `x`."""
     probability = model.calibration(scores)
-    if not model.week:
-        return probability
-    return by_hour(
-        probability, model.week, 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
-    )
+    if model.week:
+        hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
+        probability = by_hour(probability, model.week, hour)
+    return probability
 
 
 def check_enough(known: Known) -> None:

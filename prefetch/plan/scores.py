@@ -58,10 +58,8 @@ class Scores:
 
     def within(self, horizon: int, entry: Entries = EVERY) -> FloatArray:
         """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[e]."""
-        if self.rises:
-            return self.probability[horizon][entry].astype(np.float64)
-        highest: AnyFloatArray = self.probability[: horizon + 1, entry].max(axis=0)
-        return highest.astype(np.float64)
+        of_horizon, upto = self.probability[horizon], self.probability[: horizon + 1]
+        return np.asarray(of_horizon[entry] if self.rises else upto[:, entry].max(axis=0), np.float64)
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
@@ -100,15 +98,9 @@ class Chances:
 
     def at_least(self, least: float) -> IntArray:
         """The entries with a chance of `least` or more, ascending."""
-        if least not in self._at_least:
-            rows = self.scores.probability[self.horizon if self.scores.rises else 0 : self.horizon + 1]
-            entry = np.flatnonzero((rows >= np.float64(least)).any(axis=0))
-            self._at_least[least] = entry[self.of(entry) >= least]
-        return self._at_least[least]
-
-    @functools.cached_property
-    def _at_least(self) -> dict[float, IntArray]:
-        return {}
+        rows = self.scores.probability[self.horizon if self.scores.rises else 0 : self.horizon + 1]
+        entry = np.flatnonzero((rows >= np.float64(least)).any(axis=0))
+        return entry[self.of(entry) >= least]
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -176,13 +168,9 @@ class Files:
     @functools.cached_property
     def _grouped(self) -> dict[str, tuple[Ids, IntArray]]:
         """By column the files by code, and where each code's begin."""
-        columns = {"dataset": self.dataset, "tier": self.tier}
         return {
-            name: (
-                np.argsort(code, kind="stable").astype(np.int32),
-                np.cumsum(np.bincount(code + 1, minlength=1)),
-            )
-            for name, code in columns.items()
+            name: (np.argsort(code, kind="stable").astype(np.int32), np.cumsum(np.bincount(code + 1)))
+            for name, code in (("dataset", self.dataset), ("tier", self.tier))
         }
 
 

@@ -21,17 +21,7 @@ from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArra
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
-from prefetch.plan.scores import (
-    EVERY,
-    KEPT,
-    NEVER_S,
-    UNKNOWN,
-    Chances,
-    Entries,
-    Files,
-    Scores,
-    places,
-)
+from prefetch.plan.scores import EVERY, KEPT, NEVER_S, UNKNOWN, Chances, Entries, Files, Scores, places
 from replay.planner import CacheState
 
 _Numbers = TypeVar("_Numbers", FloatArray, IntArray)

@@ -195,8 +195,6 @@ MOST_BYTES = 2**28
 """More than `LATEST` only if they take no more than this: plans with several weights look back from each."""
 
 
-LOOKED_FOR_S = DAY_S
-"""So often all files are searched for those that are about to be no candidates any more."""
 _FAR_S = np.iinfo(np.int64).max
 
 
@@ -213,7 +211,6 @@ class _Standing:
         self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN, np.int32)
         self._probability = np.zeros((len(horizons_s), n_files), np.float32)
         self._rate = np.zeros(n_files, np.float32)
-        self._soon, self._soon_s = np.zeros(0, np.int64), as_of_s
 
     @property
     def n_bytes(self) -> int:
@@ -231,7 +228,7 @@ class _Standing:
         self._last_read_s[item], self._rate[item] = last_read_s, scored[-1]
         for mine, chance in zip(self._probability, scored[:-1], strict=True):
             mine[item] = chance
-        gone = self._no_candidates(item, until_s)
+        gone = np.flatnonzero(self._until_s < as_of_s)
         self._size_bytes[gone], self._until_s[gone], self._rate[gone] = 0, _FAR_S, 0
         self._last_read_s[gone], self._place[gone], self._probability[:, gone] = NEVER_S, UNKNOWN, 0
         self.scores = Scores(
@@ -245,17 +242,6 @@ class _Standing:
             place=self._place,
             rises=True,
         )
-
-    def _no_candidates(self, item: IntArray, until_s: IntArray) -> IntArray:
-        """The files that are no candidates any more; `item`: those whose `until_s` is new."""
-        if self.as_of_s > self._soon_s:
-            self._soon_s = self.as_of_s + LOOKED_FOR_S
-            self._soon = np.flatnonzero(self._until_s < self._soon_s)
-        else:
-            self._soon = np.concatenate([self._soon, item[until_s < self._soon_s]])
-        is_gone = self._until_s[self._soon] < self.as_of_s
-        gone, self._soon = self._soon[is_gone], self._soon[~is_gone]
-        return gone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,14 +265,12 @@ class ScoreStore:
 
     def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of each table of features whose file has a number, `item`, and a size."""
-        words, number = pa.array([], pa.string()), np.empty(0, np.int32)
+        dids, number = pa.array([], pa.string()), np.empty(0, np.int32)
         for rows in pieces:
-            items = [np.empty(0, np.int32)]
-            for did in rows["did"].dictionary_encode().chunks:
-                if _place(did.dictionary) != _place(words):  # as a rule it is the one before, of all files
-                    words, number = did.dictionary, numbers(did.dictionary, self.dids)
-                items.append(number[did.indices.to_numpy()])
-            item = np.concatenate(items)
+            did = pc.dictionary_encode(whole(rows["did"]))
+            if not did.dictionary.equals(dids):  # as a rule it is the one before, of all files
+                dids, number = did.dictionary, numbers(did.dictionary, self.dids)
+            item = number[did.indices.to_numpy()]
             usable = pc.and_(pa.array(item >= 0), whole(rows["size_bytes"]).is_valid())
             numbered = rows.append_column("item", pa.array(item)).drop_columns(["did", "dataset"])
             yield numbered if pc.all(usable, min_count=0).as_py() else numbered.filter(usable)
@@ -342,11 +326,6 @@ class ScoreStore:
 
     def _path(self, part: str, as_of_s: int) -> str:
         return f"{self.folder}/{part}-{as_of_s}"
-
-
-def _place(words: pa.Array) -> tuple[int, ...]:
-    """Where an array is in memory: another one that is alive has another place."""
-    return len(words), words.offset, *(buffer.address for buffer in words.buffers() if buffer is not None)
 
 
 def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[str, Float32Array]:

@@ -190,9 +190,9 @@ def test_the_actions_of_a_replay_are_those_of_the_plan(world: World, weight: flo
     if queued:
         scores = dataclasses.replace(scores, n_jobs=np.arange(scores.item.size) % 3)
     planner = ValuePlanner(lambda _: scores, world.limits, world.files, DAY_S, model_weight=lambda _: weight)
-    plan, actions = planner.plan(world.state).actions, planner.actions(world.state)
-    for name in ("evict", "unpin", "prefetch", "pin"):
-        assert getattr(actions, name).tolist() == getattr(plan, name).tolist()
+    plan, actions = planner.plan(world.state), planner.actions(world.state)
+    for action in Action:
+        assert getattr(actions, action.value).tolist() == plan.of(action).tolist()
 
 
 ABSURD = st.sampled_from([-(2**60), -1, 0, 2**60, 2**62])
