@@ -11,6 +11,7 @@ FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 AnyFloatArray = npt.NDArray[np.floating]
 IntArray = npt.NDArray[np.int64]
+AnyIntArray = npt.NDArray[np.integer]
 BoolArray = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int32]
 

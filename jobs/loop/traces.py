@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.accesses import demand
+from features.accesses import PLACES, demand
 from features.common.errors import InputError, StaleInputError
 from features.common.times import day_label
 from features.common.units import format_bytes
@@ -22,7 +22,7 @@ from replay.trace import Trace
 
 _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
-    *("n_reads", "event_id", "cache", "site", "source", "known_at"),
+    *("n_reads", "event_id", "source", "known_at"),
 ]
 _log = logging.getLogger(__name__)
 
@@ -68,10 +68,15 @@ def from_tables(
     """
     snapshot = tables.snapshot(ACCESSES)
     days = snapshot.select(since=day_label(since_s - history_s), until=day_label(until_s))
-    accesses = read_partitions(snapshot, days, list(dict.fromkeys([*_READ, *only, *keep])))
+    names = dict.fromkeys([*_READ, *(PLACES if demand_sources else ()), *only, *keep])
+    accesses = read_partitions(snapshot, days, [*names], coded={*names} - {"event_id", *PLACES})
     if not accesses.num_rows:
         raise no_access(snapshot, first_s=since_s, last_s=until_s, before_s=history_s)
-    counted = _before(demand(accesses, demand_sources), known_before_s)
+    counted = _before(demand(accesses, demand_sources) if demand_sources else accesses, known_before_s)
+    # Files are numbered as they appear: among words of other rows, and without a size, only as plain texts.
+    is_sized = pc.fill_null(pc.greater(counted["size_bytes"], 0), False)
+    if counted.num_rows < accesses.num_rows or not pc.all(is_sized, min_count=0).as_py():
+        accesses, counted = _plain(accesses), _plain(counted)
     if not counted.num_rows:
         raise StaleInputError(
             "no access of those days is of a demand source; there are some of "
@@ -79,6 +84,12 @@ def from_tables(
         )
     files = catalogue(tables, counted, accesses)
     return from_arrow(counted, files=files, only=only, keep=keep)
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """The same with its texts as they are, not coded."""
+    types = [(of.name, getattr(of.type, "value_type", of.type)) for of in rows.schema]
+    return rows.cast(pa.schema(types))
 
 
 def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:

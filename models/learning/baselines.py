@@ -85,10 +85,10 @@ class S3FifoCounts(Untrained):
 
     def score(self, x: pd.DataFrame) -> FloatArray:
         """In [0, 1]: (queue and counter + recency score) / 5; 0 for files never read."""
-        ages_s = np.cumsum(
-            [x[name].to_numpy(dtype=np.float64) for name in ("recency_s", *_LAST_GAPS)], axis=0
-        )
-        n_reads = (ages_s <= self.window_s).sum(axis=0)
+        age_s, n_reads = np.zeros(len(x)), np.zeros(len(x), np.int64)
+        for name in ("recency_s", *_LAST_GAPS):
+            age_s += x[name].to_numpy()
+            n_reads += age_s <= self.window_s
         level = np.where(n_reads > 1, n_reads, 0)
         return np.asarray((level + _recency_score(x)) / (1 + _MOST_READS), dtype=np.float64)
 

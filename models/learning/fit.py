@@ -85,11 +85,17 @@ def probability_and_reads(
     model: Calibrated, scorer: Scorer, x: pd.DataFrame
 ) -> tuple[FloatArray, FloatArray]:
     """Probability p = calibration(score), by hour of the week; expected reads = p × reads(p)."""
-    probability = model.calibration(scorer.score(x))
+    probability = calibrated(model, scorer.score(x), x)
+    return probability, probability * model.reads(probability)
+
+
+def calibrated(model: Calibrated, scores: FloatArray, x: pd.DataFrame) -> FloatArray:
+    """The same probability, of the scores of `x`."""
+    probability = model.calibration(scores)
     if model.week:
         hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
         probability = by_hour(probability, model.week, hour)
-    return probability, probability * model.reads(probability)
+    return probability
 
 
 def check_enough(known: Known) -> None:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +23,9 @@ from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.schema import PREDICTIONS, arrow_schema
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from models.learning.baselines import RECENCY
+from models.learning.baselines import RECENCY, Untrained
 from models.learning.calibration import WEEK_HOURS, Knots
-from models.learning.fit import probability_and_reads
+from models.learning.fit import calibrated
 from models.learning.frame import arrow_matrix
 from models.learning.learners import Scorer, Trees, forest_of
 from models.serving.drift import Reference
@@ -236,17 +236,6 @@ PREDICTION_SCHEMA = pa.schema(
 """The columns of predictions, and those of their partition."""
 
 
-class _Scored(NamedTuple):
-    """A scorer of rows whose scores are known."""
-
-    scores: FloatArray
-
-    def score(self, x: pd.DataFrame) -> FloatArray:
-        """They, before calibration."""
-        del x
-        return self.scores
-
-
 @dataclasses.dataclass(frozen=True)
 class RegionModels:
     """A region's models, ready to score; Spark sends them to its workers as they are.
@@ -271,13 +260,19 @@ class RegionModels:
         """The matrix that all horizons share. Raises SchemaError if a column is missing."""
         return arrow_matrix(rows, self.bundle.vocabulary, self.bundle.columns)
 
-    def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray, FloatArray]]:
-        """Per horizon: its model, and the probability and expected reads of every row."""
+    def probabilities(self, matrix: Float32Array) -> Iterator[tuple[HorizonModel, FloatArray]]:
+        """Per horizon: its model, and the probability of every row."""
         x = pd.DataFrame(matrix, columns=list(self.bundle.columns), copy=False)
-        by_trees = self._scored(matrix)
+        by_trees, untrained = self._scored(matrix), dict[Scorer, FloatArray]()
         for model, scorer in self.fitted:
-            own = next(by_trees) if isinstance(scorer, Trees) else scorer
-            yield model, *probability_and_reads(model, own, x)
+            if isinstance(scorer, Trees):
+                scores = next(by_trees)
+            elif isinstance(scorer, Untrained):  # several horizons have the same
+                scores = untrained[scorer] if scorer in untrained else scorer.score(x)
+                untrained[scorer] = scores
+            else:
+                scores = scorer.score(x)
+            yield model, calibrated(model, scores, x)
 
     @functools.cached_property
     def _trees(self) -> HorizonModels:
@@ -285,7 +280,7 @@ class RegionModels:
         of = {model.horizon_s: trees for model, trees in self.fitted if isinstance(trees, Trees)}
         return join_models([forest_of(trees.text, trees.columns) for trees in of.values()], list(of))
 
-    def _scored(self, matrix: Float32Array) -> Iterator[_Scored]:
+    def _scored(self, matrix: Float32Array) -> Iterator[FloatArray]:
         """What the trees of each horizon that has some say of every row."""
         if not any(isinstance(scorer, Trees) for _, scorer in self.fitted):
             return
@@ -293,7 +288,7 @@ class RegionModels:
 
         sums = np.empty((self._trees.horizon_s.size, len(matrix)))
         margins_by_horizon(self._trees, np.ascontiguousarray(matrix), new_block(self._trees.forest), sums)
-        yield from map(_Scored, expit(sums))
+        yield from expit(sums)
 
     def table(self, rows: pa.Table, each: Each = map) -> pa.Table:
         """The predictions for rows of the features table; `each`: maps over batches, perhaps in threads."""
@@ -307,11 +302,11 @@ class RegionModels:
         shared |= {"size_bytes": _rounded(rows, "size_bytes"), "last_read_s": _rounded(rows, "recency_s")}
         shared["model_version"] = pa.repeat(pa.scalar(self.version), rows.num_rows)
         shared["model_digest"] = pa.repeat(pa.scalar(self.digest, pa.string()), rows.num_rows)
-        for model, probability, expected in self.probabilities(self.matrix(rows)):
+        for model, probability in self.probabilities(self.matrix(rows)):
             own = {
                 "horizon_s": pa.repeat(pa.scalar(model.horizon_s, pa.int64()), rows.num_rows),
                 "probability": pa.array(probability),
-                "expected_accesses": pa.array(expected),
+                "expected_accesses": pa.array(probability * model.reads(probability)),
             }
             columns = {**shared, **own}
             yield pa.RecordBatch.from_arrays(

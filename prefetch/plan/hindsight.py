@@ -15,7 +15,7 @@ import numpy as np
 
 from features.common.arrays import FloatArray
 from features.common.errors import ServiceError, StaleInputError
-from prefetch.plan.scores import KEPT, UNKNOWN, Scores, places
+from prefetch.plan.scores import KEPT, UNKNOWN, Chances, Scores, places
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 """Chances between which files count together."""
 BELIEVED = 3.0
 """So many of the reads that are expected in each of these classes count as seen."""
+AT_ONCE = 2**15
+"""Files that are looked at together: a core's cache holds what is worked out of them."""
 
 
 ScoresAt = Callable[[int], Scores]
@@ -38,7 +40,7 @@ those of other caches, look back at the same predictions.
 
 
 @functools.lru_cache(maxsize=KEPT)
-def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> FloatArray:
+def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> Chances:
     """The chances of `scores` within a horizon (an index), less where they promised too much before.
 
     What a queue names keeps its chance, and teaches nothing. No chance is raised.
@@ -64,11 +66,7 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> F
             break
         sums += counts
     stated, expected, read, n = sums[:, sums[0] > 0]
-    chances = scores.within(horizon)
-    if not n.size:
-        return chances
-    share = np.minimum(1, (read + BELIEVED) / (expected + BELIEVED))
-    return np.where(scores.queued > 0, chances, chances * np.interp(chances, stated / n, share))
+    return Chances(scores, horizon, stated / n, np.minimum(1, (read + BELIEVED) / (expected + BELIEVED)))
 
 
 def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> FloatArray | None:
@@ -77,15 +75,21 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
     """
     if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
         return None
-    entry = places(later, n_files)[earlier.item]
-    was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
-    chance = earlier.within(earlier.horizons_s.index(length_s))
-    counts = (earlier.queued == 0) & (chance > 0)
-    chance = np.minimum(chance[counts], 1 - 1e-9)
     # Reads go on as before until the next predictions, which are made at certain times only. Those after the
     # last known one may be reported late, or a site rests: they were no promise in vain.
     known_s = later.last_read_s[later.last_read_s <= later.as_of_s].max(initial=earlier.as_of_s)
-    until = -np.expm1((known_s - earlier.as_of_s) / length_s * np.log1p(-chance))
-    columns = (chance, until, was_read[counts], np.ones(chance.size))
-    classes = np.searchsorted(EDGES, chance)
-    return np.array([np.bincount(classes, column, EDGES.size + 1) for column in columns])
+    known_share = (known_s - earlier.as_of_s) / length_s
+    horizon, place = earlier.horizons_s.index(length_s), places(later, n_files)
+    every = np.arange(EDGES.size + 1)
+    sums = np.zeros((4, every.size))
+    for start in range(0, earlier.item.size, AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        chance = earlier.within(horizon, part)
+        counts = np.flatnonzero((chance > 0) & (earlier.queued(part) == 0))
+        chance, entry = np.minimum(chance[counts], 1 - 1e-9), place[earlier.item[part][counts]]
+        was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
+        until = -np.expm1(known_share * np.log1p(-chance))
+        classes = np.append(every, np.searchsorted(EDGES, chance))
+        columns = (chance, until, was_read, np.ones(chance.size))
+        sums = np.array([np.bincount(classes, np.append(*of)) for of in zip(sums, columns, strict=True)])
+    return sums

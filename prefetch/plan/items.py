@@ -9,7 +9,7 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.times import DAY_S, HOUR_S
 from prefetch.actions import Action
-from replay.planner import Actions, CacheState
+from replay.planner import CacheState
 
 
 class Cause(enum.IntEnum):
@@ -78,15 +78,6 @@ class Plan:
 
     def bytes_of(self, action: Action) -> int:
         return int(self.size_bytes[self.action == action.code].sum())
-
-    @property
-    def actions(self) -> Actions:
-        return Actions(
-            prefetch=self.of(Action.PREFETCH),
-            pin=self.of(Action.PIN),
-            unpin=self.of(Action.UNPIN),
-            evict=self.of(Action.EVICT),
-        )
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Plan) if field.name != "bound_by")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyIntArray, BoolArray, FloatArray, IntArray
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import Barred, Files, Scores
+from prefetch.plan.scores import NEVER_S, Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
@@ -43,7 +43,7 @@ def head(order: IntArray, size_bytes: IntArray, limit: int) -> IntArray:
     return order[: int(np.searchsorted(np.cumsum(size_bytes[order]), limit, side="right"))]
 
 
-def within_groups(order: IntArray, size_bytes: IntArray, group: IntArray, limit: IntArray) -> IntArray:
+def within_groups(order: IntArray, size_bytes: IntArray, group: AnyIntArray, limit: IntArray) -> IntArray:
     """`order` without the files at which their group, counted in that order, exceeds its limit.
 
     `group`: a code per index, below 0 if it is in no group; `limit`: bytes per code.
@@ -79,11 +79,10 @@ FORBIDDEN, TESTS, ELSEWHERE = -3.0, -2.0, -1.0
 class PlanList(NamedTuple):
     """One list: indices into `case.disk` or `case.candidates`, best first; evictions begin with the worst.
 
-    `cause`: codes of `Cause`, one per place; `is_cut`: `limit` left some out.
+    `is_cut`: `limit` left some out.
     """
 
     places: IntArray
-    cause: IntArray
     limit: Limit
     is_cut: bool
 
@@ -105,7 +104,7 @@ class Case:
     candidates: ScoredFiles
 
     @cached_property
-    def treatment(self) -> IntArray:
+    def treatment(self) -> AnyIntArray:
         return self.files.treatment[self.disk.item]
 
     @cached_property
@@ -125,10 +124,8 @@ class Case:
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
         """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""
-        files, item = self.files, valued.item
-        may = (files.treatment[item] == Treatment.PLANNED) | (files.treatment[item] == Treatment.PIN)
         read_once = valued.longest < self.limits.read_once_below
-        usable: BoolArray = may & ~files.is_control[item] & files.is_here[item] & ~read_once
+        usable: BoolArray = self.files.may_be_held[valued.item] & ~read_once
         return usable
 
     def fetchable(self) -> BoolArray:
@@ -147,8 +144,7 @@ def pins(case: Case) -> PlanList:
         order = within_groups(order, disk.size_bytes, case.files.dataset[disk.item], case.worth_caching)
     placed, slack = by_rule | case.state.pinned, case.limits.hysteresis
     places = steady(order, disk.size_bytes, placed, limit.n_bytes, slack)
-    cause = np.where(by_rule, int(Cause.PIN_RULE), disk.cause)
-    return PlanList(places, cause[places], limit, places.size < order.size)
+    return PlanList(places, limit, places.size < order.size)
 
 
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
@@ -178,7 +174,7 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
     if not case.limits.evicts:
         limit = BY_A_STEWARD
-    return PlanList(places, _why_it_goes(case)[places], limit, places.size < order.size)
+    return PlanList(places, limit, places.size < order.size)
 
 
 def fetches(case: Case, order: IntArray) -> PlanList:
@@ -190,7 +186,7 @@ def fetches(case: Case, order: IntArray) -> PlanList:
     best = best_first(candidates.density, candidates.last_use_s, candidates.item, likely)
     queued_first = _queued_first(case, affordable(case, best), limit)
     places = head(queued_first, candidates.size_bytes, limit.n_bytes)
-    return PlanList(places, candidates.cause[places], limit, places.size < queued_first.size)
+    return PlanList(places, limit, places.size < queued_first.size)
 
 
 def unpins(case: Case, pinned: IntArray) -> IntArray:
@@ -202,12 +198,13 @@ def unpins(case: Case, pinned: IntArray) -> IntArray:
 
 def rows(case: Case, pinned: PlanList, evicted: PlanList, fetched: PlanList) -> list[Plan]:
     """The lists as plan items, in the order of `Action`."""
-    disk, lost = case.disk, unpins(case, pinned.places)
+    disk, lost, why = case.disk, unpins(case, pinned.places), _why_it_goes(case)
+    held = np.where(case.held_by_rule, int(Cause.PIN_RULE), disk.cause)
     return [
-        disk.rows(Action.EVICT, evicted.places, evicted.cause),
-        disk.rows(Action.UNPIN, lost, _why_it_goes(case)[lost]),
-        disk.rows(Action.PIN, pinned.places, pinned.cause),
-        case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),
+        disk.rows(Action.EVICT, evicted.places, why[evicted.places]),
+        disk.rows(Action.UNPIN, lost, why[lost]),
+        disk.rows(Action.PIN, pinned.places, held[pinned.places]),
+        case.candidates.rows(Action.PREFETCH, fetched.places, case.candidates.cause[fetched.places]),
     ]
 
 
@@ -234,8 +231,11 @@ def _displaced_density(case: Case, order: IntArray, limit: Limit) -> float:
 
 def _is_purged(disk: ScoredFiles, order: IntArray, leaving: BoolArray) -> bool:
     """Whether the files `leaving` of `order` are those of them that were used least recently."""
-    by_use = np.lexsort((disk.item[order], disk.last_use_s[order]))
-    return bool(leaving[by_use[: int(leaving.sum())]].all())
+    use, item, stays = disk.last_use_s[order], disk.item[order], ~leaving
+    newest = use[leaving].max(initial=NEVER_S)
+    tied = use == newest
+    last, first = item[tied & leaving].max(initial=-1), item[tied & stays].min(initial=np.iinfo(np.int64).max)
+    return bool(last < first) and not (use[stays] < newest).any()
 
 
 def _queued_first(case: Case, order: IntArray, limit: Limit) -> IntArray:

@@ -47,6 +47,17 @@ class Judgement:
         bound[Action.PREFETCH] = self.fetched.bound_by
         return joined(lists.rows(self.case, self.pinned, self.evicted, self.fetched), bound)
 
+    @property
+    def actions(self) -> Actions:
+        """Those of `plan`, without its other columns."""
+        disk, case = self.case.disk.item, self.case
+        return Actions(
+            prefetch=case.candidates.item[self.fetched.places],
+            pin=disk[self.pinned.places],
+            unpin=disk[lists.unpins(case, self.pinned.places)],
+            evict=disk[self.evicted.places],
+        )
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ValuePlanner:
@@ -72,7 +83,7 @@ class ValuePlanner:
 
     def actions(self, state: CacheState) -> Actions:
         """The actions of `plan`, from candidates likely enough to fetch: only explanations need others."""
-        return self.judge(state, min_probability=self.limits.min_prefetch_probability).plan.actions
+        return self.judge(state, min_probability=self.limits.min_prefetch_probability).actions
 
     def plan(self, state: CacheState) -> Plan:
         return self.judge(state).plan
@@ -118,8 +129,8 @@ def prefill(case: Case, fetched_bytes: int = 0) -> Prefill:
     limit = least(left, *case.limits.wan(case.state))
     fetched = _fetches(case, dataclasses.replace(limit, n_bytes=max(0, limit.n_bytes - fetched_bytes)))
     rows = [
-        case.disk.rows(Action.PIN, pinned.places, pinned.cause),
-        case.candidates.rows(Action.PREFETCH, fetched.places, fetched.cause),
+        case.disk.rows(Action.PIN, pinned.places, case.disk.cause[pinned.places]),
+        case.candidates.rows(Action.PREFETCH, fetched.places, case.candidates.cause[fetched.places]),
     ]
     bound = {Action.PIN: pinned.bound_by, Action.PREFETCH: fetched.bound_by}
     return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
@@ -128,7 +139,7 @@ def prefill(case: Case, fetched_bytes: int = 0) -> Prefill:
 def _pins(case: Case, mask: BoolArray, limit: Limit) -> PlanList:
     order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, mask)
     places = head(order, case.disk.size_bytes, limit.n_bytes)
-    return PlanList(places, case.disk.cause[places], limit, places.size < order.size)
+    return PlanList(places, limit, places.size < order.size)
 
 
 def _fetches(case: Case, limit: Limit) -> PlanList:
@@ -139,7 +150,7 @@ def _fetches(case: Case, limit: Limit) -> PlanList:
     places = head(payable, candidates.size_bytes, limit.n_bytes)
     if places.size == payable.size < order.size:
         limit = Limit(0, "what origins may deliver, or the fraction of a dataset that pays")
-    return PlanList(places, candidates.cause[places], limit, places.size < order.size)
+    return PlanList(places, limit, places.size < order.size)
 
 
 def _left_out(case: Case, pinned: PlanList, fetched: PlanList) -> dict[str, int]:

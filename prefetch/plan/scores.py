@@ -8,9 +8,10 @@ import functools
 
 import numpy as np
 
-from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, AnyIntArray, BoolArray, FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.common.times import DAY_S
+from prefetch.plan.rules import Treatment
 
 UNKNOWN = -1
 NEVER_S = -(2**60)
@@ -19,6 +20,8 @@ HALF_READ_S = 3600
 """Of files whose jobs are expected to start now, half are read within this time."""
 KEPT = 4
 """So many scores keep their derived columns in memory, as several caches plan by the same ones."""
+Entries = IntArray | slice
+EVERY = slice(None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,7 +32,8 @@ class Scores:
     s since 1970, or NEVER_S. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue
     known). `rate`: what `prefetch.plan.value.hit_rate` says of them, None: not asked yet. `place`: what
     `places` says; entries that it leaves out are no candidates: their sizes, chances and rates are 0 and they
-    were never read. `rises`: `probability` falls nowhere along k. Raises InputError if the shapes do not fit.
+    were never read. `rises`: `probability` falls nowhere along k. A plan looks at the entries that it needs:
+    most are neither on disk nor likely. Raises InputError if the shapes do not fit.
     """
 
     as_of_s: int
@@ -39,8 +43,8 @@ class Scores:
     probability: AnyFloatArray
     last_read_s: IntArray
     n_jobs: IntArray | None = None
-    rate: FloatArray | None = None
-    place: IntArray | None = None
+    rate: AnyFloatArray | None = None
+    place: Ids | None = None
     rises: bool = False
 
     def __post_init__(self) -> None:
@@ -52,39 +56,59 @@ class Scores:
         if not self.horizons_s or list(self.horizons_s) != sorted(set(self.horizons_s)):
             raise InputError(f"horizons must rise and there must be one, not {self.horizons_s}")
 
-    def within(self, horizon: int) -> FloatArray:
-        """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[n]."""
-        if horizon not in self._within:
-            shorter = self.probability[horizon if self.rises else 0 : horizon + 1]
-            self._within[horizon] = shorter.max(axis=0).astype(np.float64)
-        return self._within[horizon]
+    def within(self, horizon: int, entry: Entries = EVERY) -> FloatArray:
+        """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[e]."""
+        of_horizon, upto = self.probability[horizon], self.probability[: horizon + 1]
+        return np.asarray(of_horizon[entry] if self.rises else upto[:, entry].max(axis=0), np.float64)
 
-    @property
-    def longest(self) -> FloatArray:
+    def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
-        return self.within(len(self.horizons_s) - 1)
+        return self.within(len(self.horizons_s) - 1, entry)
 
-    @functools.cached_property
-    def _within(self) -> dict[int, FloatArray]:
-        return {}
+    def queued(self, entry: Entries = EVERY) -> IntArray:
+        """`n_jobs`, 0 where no queue is known: int64[e]."""
+        return np.zeros_like(self.item[entry]) if self.n_jobs is None else self.n_jobs[entry]
 
     @functools.cached_property
     def was_read(self) -> BoolArray:
         read: BoolArray = self.last_read_s > NEVER_S
         return read
 
-    @functools.cached_property
-    def queued(self) -> IntArray:
-        """`n_jobs`, 0 where no queue is known."""
-        return np.zeros(self.item.size, np.int64) if self.n_jobs is None else self.n_jobs
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chances:
+    """Chances of `scores` within a horizon (an index), of which less comes true than was predicted.
+
+    `share`: of them that comes true where the chance is `stated` (rising), float64[c] each and interpolated;
+    empty: all of them. What a queue names keeps its chance.
+    """
+
+    scores: Scores
+    horizon: int
+    stated: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    share: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+    def of(self, entry: Entries = EVERY) -> FloatArray:
+        """The chance of each of `entry`, float64[e]; none is above that of `scores`."""
+        chances = self.scores.within(self.horizon, entry)
+        if not self.share.size:
+            return chances
+        less = chances * np.interp(chances, self.stated, self.share)
+        return less if self.scores.n_jobs is None else np.where(self.scores.queued(entry) > 0, chances, less)
+
+    def at_least(self, least: float) -> IntArray:
+        """The entries with a chance of `least` or more, ascending."""
+        rows = self.scores.probability[self.horizon if self.scores.rises else 0 : self.horizon + 1]
+        entry = np.flatnonzero((rows >= np.float64(least)).any(axis=0))
+        return entry[self.of(entry) >= least]
 
 
 @functools.lru_cache(maxsize=KEPT)
-def places(scores: Scores, n_files: int) -> IntArray:
-    """The entry of each dense file id in `scores`, int64[n_files]; UNKNOWN where there is none."""
+def places(scores: Scores, n_files: int) -> Ids:
+    """The entry of each dense file id in `scores`, int32[n_files]; UNKNOWN where there is none."""
     if scores.place is not None:
         return scores.place
-    place = np.full(n_files, UNKNOWN, np.int64)
+    place = np.full(n_files, UNKNOWN, np.int32)
     place[scores.item] = np.arange(scores.item.size)
     return place
 
@@ -114,18 +138,40 @@ class Files:
     """
 
     is_control: BoolArray
-    treatment: IntArray
+    treatment: AnyIntArray
     is_here: BoolArray
-    dataset: IntArray
-    tier: IntArray
-    origin: IntArray
+    dataset: AnyIntArray
+    tier: AnyIntArray
+    origin: AnyIntArray
     read_share: FloatArray
     saved_hours_per_byte: FloatArray
-    barred: IntArray
+    barred: AnyIntArray
 
     @property
     def n(self) -> int:
         return self.is_control.size
+
+    @functools.cached_property
+    def may_be_held(self) -> BoolArray:
+        """Which files this cache may hold by rules, bool[n]."""
+        may = (self.treatment == Treatment.PLANNED) | (self.treatment == Treatment.PIN)
+        held: BoolArray = may & ~self.is_control & self.is_here
+        return held
+
+    def members(self, of: str, groups: IntArray) -> Ids:
+        """The files of `groups`, codes of the column `of`, dataset or tier, from 0 on; each group's rise."""
+        order, starts = self._grouped[of]
+        sizes = starts[groups + 1] - starts[groups]
+        first = np.repeat(starts[groups] - (np.cumsum(sizes) - sizes), sizes)
+        return order[first + np.arange(first.size)]
+
+    @functools.cached_property
+    def _grouped(self) -> dict[str, tuple[Ids, IntArray]]:
+        """By column the files by code, and where each code's begin."""
+        return {
+            name: (np.argsort(code, kind="stable").astype(np.int32), np.cumsum(np.bincount(code + 1)))
+            for name, code in (("dataset", self.dataset), ("tier", self.tier))
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -179,7 +225,7 @@ def with_known(scores: Scores, work: KnownWork) -> Scores:
     order = np.argsort(items)
     entry = order[np.searchsorted(items, item, sorter=order)]
     probability[:, entry] = np.maximum(probability[:, entry], work.chances(scores.horizons_s))
-    n_jobs = np.append(scores.queued, np.zeros(n_new, np.int64))
+    n_jobs = np.append(scores.queued(), np.zeros(n_new, np.int64))
     n_jobs[entry] = work.n_jobs
     return Scores(
         scores.as_of_s,

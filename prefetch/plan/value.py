@@ -12,7 +12,7 @@ which may know more than predictions do. With a weight of 0 a plan keeps what LR
 import dataclasses
 import enum
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -21,10 +21,11 @@ from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArra
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
-from prefetch.plan.scores import KEPT, NEVER_S, UNKNOWN, Files, Scores, places
+from prefetch.plan.scores import EVERY, KEPT, NEVER_S, UNKNOWN, Chances, Entries, Files, Scores, places
 from replay.planner import CacheState
 
 _Numbers = TypeVar("_Numbers", FloatArray, IntArray)
+_Column = Callable[[Entries], FloatArray]
 
 OLDEST_S = 90 * DAY_S
 YOUNGEST_S = 60
@@ -73,15 +74,18 @@ def nearest_horizon(horizons_s: tuple[int, ...], *, age_s: int | None, horizon_s
     return int(np.abs(np.log(np.array(horizons_s) / near)).argmin())
 
 
-@functools.lru_cache(maxsize=KEPT)
-def hit_rate(scores: Scores) -> FloatArray:
-    """Expected hits per second on disk, float64[n].
+def hit_rate(scores: Scores, entry: Entries = EVERY) -> FloatArray:
+    """Expected hits per second on disk of each of `entry`, float64[e].
 
     All horizons count, however old files get in the cache: without the long ones, what a file is worth that
     is read again later would jump as the eviction age changes.
     """
-    if scores.rate is not None:
-        return scores.rate
+    rate = _rates(scores) if scores.rate is None else scores.rate
+    return rate[entry].astype(np.float64, copy=False)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _rates(scores: Scores) -> FloatArray:
     return best_rate(scores.probability, scores.horizons_s)
 
 
@@ -157,27 +161,27 @@ def absent(
     scores: Scores,
     files: Files,
     objective: Objective,
-    chances: FloatArray,
+    chances: Chances,
     *,
     model_weight: float = 1.0,
     least: float = 0.0,
 ) -> ScoredFiles:
-    """The candidates that are not on disk and are read by a chance of `least`; `chances`: of all candidates.
+    """The candidates that are not on disk and are read by a chance of `least`.
 
     With a `model_weight` of 0 only those that queued jobs will read. For these the longest horizon counts.
     """
     is_here = np.zeros(files.n, np.bool_)
     is_here[state.item] = True
-    is_queued = scores.queued > 0
-    counts = is_queued & (scores.longest >= least)
-    if model_weight > 0:
-        counts |= chances >= least
-    entry = np.flatnonzero(counts)
+    entry = np.zeros(0, np.int64) if model_weight <= 0 else chances.at_least(least)
+    if scores.n_jobs is not None:
+        queued = np.flatnonzero(scores.n_jobs > 0)
+        entry = np.union1d(entry, queued[scores.longest(queued) >= least])
     entry = entry[~is_here[scores.item[entry]]]
-    item, size, n_jobs = scores.item[entry], scores.size_bytes[entry], scores.queued[entry]
+    item, size, n_jobs = scores.item[entry], scores.size_bytes[entry], scores.queued(entry)
+    last_read_s = scores.last_read_s[entry]
     return _valued(
-        (item, size, scores.was_read[entry], n_jobs, scores.last_read_s[entry]),
-        [column[entry] for column in (chances, scores.longest, hit_rate(scores))],
+        (item, size, last_read_s > NEVER_S, n_jobs, last_read_s),
+        [column(entry) for column in _columns(scores, chances)],
         saved_per_hit(objective, files, item, size),
         np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
         as_of_s=state.as_of_s,
@@ -190,12 +194,12 @@ def on_disk(
     scores: Scores,
     files: Files,
     objective: Objective,
-    chances: FloatArray,
+    chances: Chances,
     *,
     recent_s: int,
     model_weight: float = 1.0,
 ) -> ScoredFiles:
-    """The files on disk, with their last use as of now; `chances`: of all candidates.
+    """The files on disk, with their last use as of now.
 
     A file without a score that was used less than `recent_s` before the scores, or after them, gets the mean
     score of the read files of its dataset, else of its tier, else of all. Any other file without a score is
@@ -207,18 +211,18 @@ def on_disk(
     at, of = np.flatnonzero(known), entry[known]
 
     def here(column: _Numbers) -> _Numbers:
-        """What `column` says of each file on disk; 0 of those without a score."""
+        """`column` of the files with a score as one of all on disk, 0 of the others."""
         values = np.zeros(entry.size, column.dtype)
-        values[at] = column[of]
+        values[at] = column
         return values
 
-    columns = [chances, scores.longest, hit_rate(scores)]
-    values = [here(column) for column in columns]
+    columns = _columns(scores, chances)
+    values = [here(column(of)) for column in columns]
     if is_new.any():
         of_siblings = _siblings(scores, files, columns, state.item[is_new])
         for column, means in zip(values, of_siblings, strict=True):
             column[is_new] = means
-    n_jobs, whole = here(scores.queued), np.maximum(here(scores.size_bytes), state.bytes_on_disk)
+    n_jobs, whole = here(scores.queued(of)), np.maximum(here(scores.size_bytes[of]), state.bytes_on_disk)
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
     cause[n_jobs > 0] = int(Cause.QUEUED)
     return _valued(
@@ -255,33 +259,35 @@ def _valued(
     return ScoredFiles(item, size_bytes, chance, longest, value, blended, was_read, cause, n_jobs, last_use_s)
 
 
-def _siblings(
-    scores: Scores, files: Files, columns: Sequence[FloatArray], item: IntArray
-) -> list[FloatArray]:
+def _columns(scores: Scores, chances: Chances) -> tuple[_Column, ...]:
+    """What a file's value is made of: its chance, that at the longest horizon, and hits per second."""
+    return chances.of, scores.longest, functools.partial(hit_rate, scores)
+
+
+def _siblings(scores: Scores, files: Files, columns: Sequence[_Column], item: IntArray) -> list[FloatArray]:
     """The mean of each column over the files read of an item's dataset, else of its tier, else of all."""
     # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
     # A queue says nothing of the files it does not name.
-    read = np.flatnonzero(scores.was_read & (scores.queued == 0))
     means, is_known = [np.zeros(item.size) for _ in columns], np.zeros(item.size, np.bool_)
-    if not read.size:
+    is_read = scores.was_read if scores.n_jobs is None else scores.was_read & (scores.n_jobs == 0)
+    if not is_read.any():
         return means
     # Sums of differences: the mean of equal values is exactly that value.
-    first = [column[read[0]] for column in columns]
-    for code in (files.dataset, files.tier):
-        group, of_item = code[scores.item[read]], np.where(is_known, UNKNOWN, code[item])
-        n = 1 + int(max(group.max(), of_item.max()))
-        is_asked = np.zeros(n + 1, np.bool_)  # the last one stands for no group, which is -1
-        is_asked[of_item], is_asked[-1] = True, False
-        member = np.flatnonzero(is_asked[group])
-        count = np.append(np.bincount(group[member], minlength=n), 0)[of_item]
+    first = [column(is_read.argmax(keepdims=True)) for column in columns]
+    for name, code in (("dataset", files.dataset), ("tier", files.tier)):
+        group = np.where(is_known, UNKNOWN, code[item])
+        groups, of_item = np.unique(group, return_inverse=True)
+        entry = places(scores, files.n)[files.members(name, groups[groups >= 0])]
+        entry = entry[(entry != UNKNOWN) & is_read[entry]]
+        member = np.searchsorted(groups, code[scores.item[entry]])
+        count = np.bincount(member, minlength=groups.size)[of_item]
         has_group = count > 0
         for column, mean, base in zip(columns, means, first, strict=True):
-            of_members = column[read[member]] - base
-            total = np.append(np.bincount(group[member], weights=of_members, minlength=n), 0.0)[of_item]
+            total = np.bincount(member, weights=column(entry) - base, minlength=groups.size)[of_item]
             mean[has_group] = base + total[has_group] / count[has_group]
         is_known |= has_group
         if is_known.all():
             return means
     for column, mean, base in zip(columns, means, first, strict=True):
-        mean[~is_known] = base + (column[read] - base).mean()
+        mean[~is_known] = base + (column(np.flatnonzero(is_read)) - base).mean()
     return means

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyIntArray, BoolArray, FloatArray
 from prefetch.plan.scores import UNKNOWN, Files
 
 
-def plain_files(n: int, **known: IntArray | BoolArray | FloatArray) -> Files:
+def plain_files(n: int, **known: AnyIntArray | BoolArray | FloatArray) -> Files:
     """`n` files with the columns `known`; all others: planned by value, read whole, in no dataset."""
     unknown = np.full(n, UNKNOWN, np.int64)
     columns = {

@@ -9,6 +9,7 @@ have changed (`features.stream.region`), so that most scores stay; what changes 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -194,22 +195,27 @@ MOST_BYTES = 2**28
 """More than `LATEST` only if they take no more than this: plans with several weights look back from each."""
 
 
+_FAR_S = np.iinfo(np.int64).max
+
+
 class _Standing:
     """The scores by one scorer of all files, as of the last decision time taken."""
 
     scores: Scores
 
-    def __init__(self, name: str, as_of_s: int, horizons_s: tuple[int, ...], n_files: int) -> None:
+    def __init__(self, name: str, as_of_s: int, horizons_s: tuple[int, ...], every: IntArray) -> None:
+        """`every`: all files."""
         self.name, self.as_of_s, self.horizons_s = name, as_of_s, horizons_s
-        self._size_bytes, self._until_s = np.zeros((2, n_files), np.int64)
-        self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN)
+        self._item, n_files = every, every.size
+        self._size_bytes, self._until_s = np.zeros(n_files, np.int64), np.full(n_files, _FAR_S)
+        self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN, np.int32)
         self._probability = np.zeros((len(horizons_s), n_files), np.float32)
-        self._rate = np.zeros(n_files)
+        self._rate = np.zeros(n_files, np.float32)
 
     @property
     def n_bytes(self) -> int:
-        columns = (self._size_bytes, self._until_s, self._last_read_s, self._place, self._probability)
-        return sum(column.nbytes for column in (*columns, self._rate))
+        columns = (self._size_bytes, self._until_s, self._last_read_s, self._place, self._rate)
+        return sum(column.nbytes for column in (*columns, self._probability))
 
     def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
         """Take what was scored until `as_of_s`, and leave out the files that are no candidates any more.
@@ -220,15 +226,14 @@ class _Standing:
         item, size_bytes, last_read_s, until_s = rows
         self._size_bytes[item], self._until_s[item], self._place[item] = size_bytes, until_s, item
         self._last_read_s[item], self._rate[item] = last_read_s, scored[-1]
-        gone = np.flatnonzero((self._place != UNKNOWN) & (self._until_s < as_of_s))
         for mine, chance in zip(self._probability, scored[:-1], strict=True):
             mine[item] = chance
-            mine[gone] = 0
-        self._size_bytes[gone], self._rate[gone] = 0, 0
-        self._last_read_s[gone], self._place[gone] = NEVER_S, UNKNOWN
+        gone = np.flatnonzero(self._until_s < as_of_s)
+        self._size_bytes[gone], self._until_s[gone], self._rate[gone] = 0, _FAR_S, 0
+        self._last_read_s[gone], self._place[gone], self._probability[:, gone] = NEVER_S, UNKNOWN, 0
         self.scores = Scores(
             as_of_s,
-            np.arange(self._place.size),
+            self._item,
             self._size_bytes,
             self.horizons_s,
             self._probability,
@@ -253,6 +258,10 @@ class ScoreStore:
     whole: set[int] = dataclasses.field(default_factory=set)
     horizons_s: dict[tuple[str, int], tuple[int, ...]] = dataclasses.field(default_factory=dict)
     _of_thread: threading.local = dataclasses.field(default_factory=threading.local)
+
+    @functools.cached_property
+    def _every(self) -> IntArray:
+        return np.arange(len(self.dids))
 
     def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of each table of features whose file has a number, `item`, and a size."""
@@ -297,7 +306,7 @@ class ScoreStore:
         mine: list[_Standing] = [of for of in getattr(self._of_thread, "standing", ()) if of.name == name]
         earlier = (standing for standing in mine if first_s <= standing.as_of_s <= as_of_s)
         newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
-        standing = newest or _Standing(name, first_s - 1, horizons_s, len(self.dids))
+        standing = newest or _Standing(name, first_s - 1, horizons_s, self._every)
         step_s, n_columns = self.spec.cycle_s, 1 + len(horizons_s)
         grid = range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s)
         for some in pages((at for at in grid if (name, at) in self.horizons_s), TAKEN_AT_ONCE):
@@ -327,6 +336,6 @@ def _probabilities(rows: pa.Table, models: Mapping[str, RegionModels]) -> dict[s
     for batch in filter(len, rows.combine_chunks().to_batches(max_chunksize=ROWS_AT_A_TIME)):
         matrices = {taken: loaded.matrix(batch) for taken, loaded in distinct.items()}
         for name, loaded in models.items():
-            by_horizon = [column for _, column, _ in loaded.probabilities(matrices[inputs[name]])]
+            by_horizon = [column for _, column in loaded.probabilities(matrices[inputs[name]])]
             pieces[name].append(np.array(by_horizon, np.float32))
     return {name: np.concatenate(parts, axis=1) for name, parts in pieces.items()}

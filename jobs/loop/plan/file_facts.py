@@ -65,14 +65,14 @@ def plan_files(
         saved = np.array([max(0.0, missed - hit) for missed, hit in hours])
     files = Files(
         is_control=is_control(dids.to_pylist(), plan.control_share) & (treatment != Treatment.TEST),
-        treatment=treatment,
+        treatment=treatment.astype(np.int8),
         is_here=np.ones(len(dids), np.bool_) if is_here is None else is_here,
-        dataset=dataset,
-        tier=_coded(known["tier"])[0],
-        origin=origin,
+        dataset=dataset.astype(np.int32),
+        tier=_coded(known["tier"])[0].astype(np.int32),
+        origin=origin.astype(np.int32),
         read_share=share[dataset],
         saved_hours_per_byte=saved[origin],
-        barred=known["barred"].to_numpy(),
+        barred=known["barred"].to_numpy().astype(np.int8),
     )
     return files, origins
 

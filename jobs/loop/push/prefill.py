@@ -32,7 +32,7 @@ from jobs.loop.push import push
 from prefetch.actions import Action
 from prefetch.plan.lists import Case
 from prefetch.plan.planner import Prefill, prefill
-from prefetch.plan.scores import certain
+from prefetch.plan.scores import Chances, certain
 from prefetch.plan.value import absent, on_disk
 from prefetch.push.push import PushSummary
 
@@ -221,8 +221,9 @@ def _planned(moment: CacheAtMoment, queued: Queued) -> tuple[Prefill, pa.Array, 
     files, budget, origins = moment.facts(dids)
     state = moment.state(held, index)
     scores = certain(queued.of(dids), as_of_s=moment.as_of_s, horizon_s=plan.horizon)
-    disk = on_disk(state, scores, files, plan.objective, scores.longest, recent_s=moment.cycle_s)
-    candidates = absent(state, scores, files, plan.objective, scores.longest)
+    chances = Chances(scores, 0)
+    disk = on_disk(state, scores, files, plan.objective, chances, recent_s=moment.cycle_s)
+    candidates = absent(state, scores, files, plan.objective, chances)
     bounds = dataclasses.replace(limits(plan, moment.cycle_s, budget), evicts=not moment.cache.steward)
     case = Case(state, scores, files, bounds, disk, candidates)
     return prefill(case, _fetched_bytes(moment)), dids, origins

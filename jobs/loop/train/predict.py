@@ -119,7 +119,7 @@ def _drift(models: RegionModels, features: Snapshot, key: MomentKey, spec: Featu
         return []
     matrix = arrow_matrix(sample.combine_chunks().to_batches()[0], bundle.vocabulary, bundle.columns)
     measured = drifts(bundle.spread, {name: matrix[:, i] for i, name in enumerate(bundle.columns)})
-    for model, probability, _ in models.probabilities(matrix):
+    for model, probability in models.probabilities(matrix):
         name = f"probability_{model.within}"
         measured += drifts({name: model.scores}, {name: probability})
     return sorted(measured, key=lambda drift: (-drift.psi, drift.column))

@@ -162,9 +162,9 @@ def test_all_horizons_together_say_exactly_what_each_says_alone(
     for n in (0, 1, 65, len(rows)):
         x = matrix.head(n)
         scored_models = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
-        for (model, *figures), (alone, scorer) in zip(scored_models, fitted, strict=True):
+        for (model, probability), (alone, scorer) in zip(scored_models, fitted, strict=True):
             assert model == alone
-            np.testing.assert_array_equal(figures, probability_and_reads(alone, scorer, x))
+            np.testing.assert_array_equal(probability, probability_and_reads(alone, scorer, x)[0])
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:

@@ -115,7 +115,7 @@ def test_recency_serves_a_horizon_with_few_labels(
     bundle, fitted = read_bundle(ended.folder / BUNDLE_FOLDER)
     assert bundle == trained.bundle
     matrix = model_matrix(frame[frame["as_of_s"] + horizon_s <= until_s], spec, bundle.vocabulary)
-    ((model, p, _),) = RegionModels(bundle, fitted, "1").probabilities(matrix.to_numpy())
+    ((model, p),) = RegionModels(bundle, fitted, "1").probabilities(matrix.to_numpy())
     assert (model.learner, model.trained_until_s) == ("recency", until_s)
     assert (np.diff(p[np.argsort(matrix["recency_s"].to_numpy())]) <= 0).all()
     assert p.sum() == pytest.approx(min(n_read, n_read * len(matrix) / len(frame)), rel=0.1)

@@ -38,7 +38,7 @@ def within(made: dict[int, Scores], scores: Scores | None = None) -> Any:
             raise StaleInputError("no predictions")
         return made[at_s]
 
-    return proved(scores_at, made[NOW_S] if scores is None else scores, 0, N)
+    return proved(scores_at, made[NOW_S] if scores is None else scores, 0, N).of()
 
 
 def corrected(made: dict[int, Scores], stated: float = 0.8) -> float:
@@ -88,7 +88,7 @@ def test_a_plan_goes_without_predictions_before_that_cannot_be_read(caplog: pyte
             raise ServiceError("part-0.parquet is damaged: restore it")
         return made[at_s]
 
-    assert (proved(scores_at, made[NOW_S], 0, N) == 0.8).all()
+    assert (proved(scores_at, made[NOW_S], 0, N).of() == 0.8).all()
     assert "part-0.parquet is damaged: restore it" in caplog.text
 
 
@@ -149,5 +149,5 @@ def test_a_later_plan_looks_back_only_at_what_is_new() -> None:
 
     proved(scores_at, made[NOW_S - H], 0, N)
     asked.clear()
-    assert (proved(scores_at, made[NOW_S], 0, N) == within(made)).all()
+    assert (proved(scores_at, made[NOW_S], 0, N).of() == within(made)).all()
     assert asked == [NOW_S - H]

@@ -86,10 +86,11 @@ class Watched:
     seen: list[tuple[CacheState, int, int]]
 
     def actions(self, state: CacheState) -> Actions:
-        plan = self.planner.plan(state)
+        judged = self.planner.judge(state)
+        plan = judged.plan
         left = int(state.bytes_on_disk[~np.isin(state.item, plan.of(Action.EVICT))].sum())
         self.seen.append((state, left, int(plan.cost_bytes.sum())))
-        return plan.actions
+        return judged.actions
 
 
 def test_plans_for_the_demos_small_cache_leave_it_as_full_as_what_arrives_allows() -> None:

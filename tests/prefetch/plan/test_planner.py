@@ -12,7 +12,7 @@ from prefetch.actions import Action
 from prefetch.plan.items import Plan, PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import NEVER_S, Files, Scores
+from prefetch.plan.scores import NEVER_S, Chances, Files, Scores
 from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
@@ -159,10 +159,8 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     """What a judgement was made from is the same after its plan as when it was made anew."""
     state, scores, limits, files = world
     judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
-    disk = on_disk(
-        state, scores, files, Objective.BYTES, scores.within(judged.horizon), recent_s=limits.cycle_s
-    )
-    candidates = absent(state, scores, files, Objective.BYTES, scores.within(judged.horizon))
+    asked = (state, scores, files, Objective.BYTES, Chances(scores, judged.horizon))
+    disk, candidates = on_disk(*asked, recent_s=limits.cycle_s), absent(*asked)
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
         for field in dataclasses.fields(ScoredFiles):
             np.testing.assert_array_equal(getattr(given_, field.name), getattr(anew, field.name), field.name)
@@ -192,9 +190,9 @@ def test_the_actions_of_a_replay_are_those_of_the_plan(world: World, weight: flo
     if queued:
         scores = dataclasses.replace(scores, n_jobs=np.arange(scores.item.size) % 3)
     planner = ValuePlanner(lambda _: scores, world.limits, world.files, DAY_S, model_weight=lambda _: weight)
-    plan, actions = planner.plan(world.state).actions, planner.actions(world.state)
-    for name in ("evict", "unpin", "prefetch", "pin"):
-        assert getattr(actions, name).tolist() == getattr(plan, name).tolist()
+    plan, actions = planner.plan(world.state), planner.actions(world.state)
+    for action in Action:
+        assert getattr(actions, action.value).tolist() == plan.of(action).tolist()
 
 
 ABSURD = st.sampled_from([-(2**60), -1, 0, 2**60, 2**62])

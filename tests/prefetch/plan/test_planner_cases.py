@@ -14,7 +14,8 @@ from prefetch.plan.explain import explain, reasons
 from prefetch.plan.items import Cause, PlanLimits
 from prefetch.plan.lists import Case
 from prefetch.plan.planner import Prefill, ValuePlanner, prefill
-from prefetch.plan.scores import NEVER_S, KnownWork, Scores, certain, with_known
+from prefetch.plan.rules import Treatment
+from prefetch.plan.scores import NEVER_S, Chances, KnownWork, Scores, certain, with_known
 from prefetch.plan.value import Objective, absent, on_disk
 from replay.planner import CacheState
 
@@ -189,9 +190,18 @@ def test_equals_a_plain_loop(scored: list[int], starts: dict[int, tuple[int, int
             half_s = max(HOUR_S, late / 2)
             chances = [share * (1 - 0.5 ** (max(0, h - wait_s) / half_s)) for h in HORIZONS]
             expected[item] = (list(map(max, before, chances)), n)
-    columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued.tolist(), strict=True)
+    columns = zip(known.item.tolist(), known.probability.T.tolist(), known.queued().tolist(), strict=True)
     assert {item: (pytest.approx(chances), jobs) for item, chances, jobs in columns} == expected
     assert (known.n_jobs is None) == (not any(wait_s <= HORIZONS[-1] for wait_s in waits_s))
+
+
+def test_what_has_waited_for_weeks_holds_no_place_of_what_is_read_each_hour() -> None:
+    waits = work(item=ids(15, 16), late_s=ids(20 * DAY_S, 0))
+    known = with_known(scores(range(20), 0.4), waits)
+    busy = state(20)
+    half = dataclasses.replace(busy, peak_inflow_bytes=int(busy.low_watermark * busy.capacity_bytes) - 100)
+    pinned = ValuePlanner(lambda _: known, ROOMY, plain_files(N), DAY_S).plan(half).of(Action.PIN)
+    assert pinned.size == 10 and 16 in pinned and 15 not in pinned
 
 
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:
@@ -225,10 +235,23 @@ def test_a_busy_queue_leaves_predictions_their_part(queued: set[int], share: flo
     assert is_queued == [True] * n_first + [False] * n_others + [True] * (len(fetched) - n_first - n_others)
 
 
+def test_known_work_obeys_the_limits_of_any_plan() -> None:
+    known = with_known(scores(range(20)), work())
+    for files, limits in (
+        (plain_files(N, is_control=np.ones(N, bool)), ROOMY),
+        (plain_files(N, treatment=np.full(N, int(Treatment.NEVER))), ROOMY),
+        (plain_files(N, is_here=np.zeros(N, bool)), ROOMY),
+        (plain_files(N), PlanLimits(HOUR_S, 0.0, 0.6)),
+        (plain_files(N), PlanLimits(HOUR_S, 1.0, 0.6, wan_bytes_per_hour=100)),
+    ):
+        plan = ValuePlanner(lambda _: known, limits, files, DAY_S).plan(state(20))
+        assert not plan.of(Action.PREFETCH).size
+
+
 def prefilled(told: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
     known, about = certain(told, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
-    disk = on_disk(at, known, about, Objective.BYTES, known.longest, recent_s=HOUR_S)
-    candidates = absent(at, known, about, Objective.BYTES, known.longest)
+    disk = on_disk(at, known, about, Objective.BYTES, Chances(known, 0), recent_s=HOUR_S)
+    candidates = absent(at, known, about, Objective.BYTES, Chances(known, 0))
     return prefill(Case(at, known, about, limits, disk, candidates))
 
 
@@ -274,3 +297,12 @@ def test_what_a_job_waits_for_is_fetched_also_where_the_next_hour_alone_counts()
     long_ago = with_known(hour, work(late_s=ids(0, 20 * DAY_S)))
     plan = ValuePlanner(lambda _: long_ago, ROOMY, plain_files(N), HOUR_S).plan(state(20))
     assert not plan.of(Action.PREFETCH).size
+
+
+def test_the_fraction_that_pays_bounds_the_first_dataset_as_any_other() -> None:
+    limits = dataclasses.replace(ROOMY, cached_fraction=0.5)
+    for dataset in (0, 1):
+        files = plain_files(N, dataset=np.full(N, dataset))
+        busy = state(0, inflow_bytes=10 * N, peak_inflow_bytes=0)
+        plan = ValuePlanner(lambda _: scores(range(N), 0.9), limits, files, DAY_S).plan(busy)
+        assert plan.of(Action.PREFETCH).size == N // 2

@@ -246,7 +246,7 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     scores = store.at("recency", FROM_S)
     assert scores.horizons_s == (3600, 7200)
     assert by_item(store, "recency", FROM_S).shape == (4, 0)
-    assert not scores.longest.any()
+    assert not scores.longest().any()
     assert not hit_rate(scores).any()
     with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
         store.at("recency", FROM_S + 3600)
