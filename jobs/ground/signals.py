@@ -1,5 +1,7 @@
 """Signals that end a service."""
 
+from __future__ import annotations
+
 import signal
 import sys
 import threading
