@@ -41,7 +41,11 @@ _FOLDER_MODE: Final = 0o750
 
 @dataclasses.dataclass(frozen=True)
 class Collecting:
-    """How messages are collected; `log` and `figures` are called every `log_every_s`; `concerns`: an RSE."""
+    """How datagrams and messages are collected. `settings` name the broker, if any.
+
+    `log` gets a line at the start, at the end, and every `log_every_s`, `figures` the counts at the same
+    times. `concerns`: of which RSEs messages of Rucio are kept.
+    """
 
     settings: CollectSettings
     roll_bytes: int
@@ -71,7 +75,6 @@ class Bus:
     """
 
     def __init__(self, folder: Path, broker: Broker, how: Collecting) -> None:
-        """`concerns`: whether what Rucio brings to an RSE is kept."""
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._folder, self._broker, self._how = folder, broker, how
         self._numberings = Numberings(PSEQ_MODULUS)
