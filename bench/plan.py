@@ -11,6 +11,7 @@ Needs the environment that `make verify` makes: .venv/bin/python bench/plan.py
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
 import time
@@ -66,7 +67,7 @@ def main() -> int:
     for kind in ("alone", "federation"):
         started, n, planning = time.process_time(), 0, 0.0
         for cache, here in shared(dids, capacities, kind):
-            mine = Files(**(vars(files) | {"is_here": here}))
+            mine = dataclasses.replace(files, is_here=here)
             state = full(scores, here, capacities[cache], rng)
             began = time.process_time()
             judged = ValuePlanner(lambda _: scores, LIMITS, mine, 2 * 86400).judge(state)

@@ -76,7 +76,9 @@ def from_tables(
     # Files are numbered as they appear: among words of other rows, and without a size, only as plain texts.
     is_sized = pc.fill_null(pc.greater(counted["size_bytes"], 0), False)
     if counted.num_rows < accesses.num_rows or not pc.all(is_sized, min_count=0).as_py():
-        accesses, counted = _plain(accesses), _plain(counted)
+        is_whole = counted is accesses
+        accesses = _plain(accesses)
+        counted = accesses if is_whole else _plain(counted)
     if not counted.num_rows:
         raise StaleInputError(
             "no access of those days is of a demand source; there are some of "

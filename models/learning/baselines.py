@@ -87,7 +87,7 @@ class S3FifoCounts(Untrained):
         """In [0, 1]: (queue and counter + recency score) / 5; 0 for files never read."""
         age_s, n_reads = np.zeros(len(x)), np.zeros(len(x), np.int64)
         for name in ("recency_s", *_LAST_GAPS):
-            age_s += x[name].to_numpy()
+            age_s += x[name].to_numpy(dtype=np.float64)
             n_reads += age_s <= self.window_s
         level = np.where(n_reads > 1, n_reads, 0)
         return np.asarray((level + _recency_score(x)) / (1 + _MOST_READS), dtype=np.float64)

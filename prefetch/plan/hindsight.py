@@ -73,7 +73,8 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
     """By class of the chances in `earlier`, float64[4, k]: their sum, and the expected reads, the reads and
     the files until `later`; None: they cannot be compared.
     """
-    if later.as_of_s - earlier.as_of_s > LATEST * length_s or length_s not in earlier.horizons_s:
+    is_near = later.as_of_s - earlier.as_of_s <= LATEST * length_s and length_s in earlier.horizons_s
+    if not (is_near and later.item.size):
         return None
     # Reads go on as before until the next predictions, which are made at certain times only. Those after the
     # last known one may be reported late, or a site rests: they were no promise in vain.

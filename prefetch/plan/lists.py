@@ -118,7 +118,7 @@ class Case:
         """Bytes of each dataset (by code) that are worth caching: a fraction of those of its candidates."""
         code = self.files.dataset[self.scores.item]
         member = code >= 0
-        size = np.zeros(1 + int(self.files.dataset.max(initial=-1)), np.int64)
+        size = np.zeros(1 + int(self.files.dataset.max(initial=0)), np.int64)
         np.add.at(size, code[member], self.scores.size_bytes[member])
         return (self.limits.cached_fraction * size).astype(np.int64)
 
@@ -234,7 +234,8 @@ def _is_purged(disk: ScoredFiles, order: IntArray, leaving: BoolArray) -> bool:
     use, item, stays = disk.last_use_s[order], disk.item[order], ~leaving
     newest = use[leaving].max(initial=NEVER_S)
     tied = use == newest
-    last, first = item[tied & leaving].max(initial=-1), item[tied & stays].min(initial=np.iinfo(np.int64).max)
+    last = item[tied & leaving].max(initial=-1)
+    first = item[tied & stays].min(initial=np.iinfo(item.dtype).max)
     return bool(last < first) and not (use[stays] < newest).any()
 
 

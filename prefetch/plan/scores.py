@@ -58,8 +58,8 @@ class Scores:
 
     def within(self, horizon: int, entry: Entries = EVERY) -> FloatArray:
         """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[e]."""
-        of_horizon, upto = self.probability[horizon], self.probability[: horizon + 1]
-        return np.asarray(of_horizon[entry] if self.rises else upto[:, entry].max(axis=0), np.float64)
+        upto = self.probability[horizon if self.rises else 0 : horizon + 1]
+        return np.asarray(functools.reduce(np.maximum, (row[entry] for row in upto)), np.float64)
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""

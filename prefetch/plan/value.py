@@ -174,8 +174,9 @@ def absent(
     is_here[state.item] = True
     entry = np.zeros(0, np.int64) if model_weight <= 0 else chances.at_least(least)
     if scores.n_jobs is not None:
-        queued = np.flatnonzero(scores.n_jobs > 0)
-        entry = np.union1d(entry, queued[scores.longest(queued) >= least])
+        queued, counts = np.flatnonzero(scores.n_jobs > 0), np.zeros(scores.item.size, np.bool_)
+        counts[entry] = counts[queued[scores.longest(queued) >= least]] = True
+        entry = np.flatnonzero(counts)
     entry = entry[~is_here[scores.item[entry]]]
     item, size, n_jobs = scores.item[entry], scores.size_bytes[entry], scores.queued(entry)
     last_read_s = scores.last_read_s[entry]

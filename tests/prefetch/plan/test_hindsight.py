@@ -101,6 +101,12 @@ def test_only_predictions_a_horizon_before_the_next_ones_count() -> None:
         assert (within({**before, NOW_S: made[NOW_S]}) == 0.8).all()
 
 
+def test_predictions_of_no_file_tell_nothing_of_those_before() -> None:
+    made, none = past(0.0), np.empty(0, np.int64)
+    nothing = Scores(NOW_S, none, none, (H,), np.empty((1, 0)), none)
+    assert within(made, nothing).size == 0
+
+
 def test_chances_that_are_no_numbers_and_reads_to_come_spoil_nothing() -> None:
     made = past(0.3)
     for at_s, of in made.items():

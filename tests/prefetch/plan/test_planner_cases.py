@@ -301,7 +301,7 @@ def test_what_a_job_waits_for_is_fetched_also_where_the_next_hour_alone_counts()
 
 def test_the_fraction_that_pays_bounds_the_first_dataset_as_any_other() -> None:
     limits = dataclasses.replace(ROOMY, cached_fraction=0.5)
-    for dataset in (0, 1):
+    for dataset in (-1, 0, 1):  # -1: no file is in a dataset, and the room bounds
         files = plain_files(N, dataset=np.full(N, dataset))
         busy = state(0, inflow_bytes=10 * N, peak_inflow_bytes=0)
         plan = ValuePlanner(lambda _: scores(range(N), 0.9), limits, files, DAY_S).plan(busy)
