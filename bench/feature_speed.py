@@ -2,6 +2,7 @@
 
 bench/feature_speed.py              2 M accesses in 30 days; cycles of 20 000 reads a day at days 10, 60, 90
 bench/feature_speed.py --accesses N       another rebuild; --reads-a-day N another volume of the cycles
+bench/feature_speed.py --rebuild          the rebuild alone
 
 Every file is read at least once on the day it appears; two in five are read again, on days after it that fall
 off as 1/age; files come in datasets of 50.
@@ -90,18 +91,21 @@ def main() -> int:
     )
     parser.add_argument("--accesses", type=int, default=2_000_000)
     parser.add_argument("--reads-a-day", type=int, default=20_000)
+    parser.add_argument("--rebuild", action="store_true")
     options = parser.parse_args()
     settings = Settings.load(None)
     spec = settings.features.spec
-    bandwidth = _bandwidth()
-    print(f"memory, one core                   {bandwidth / 1e9:8.1f} GB/s read and written")
     with tempfile.TemporaryDirectory(prefix="cachecast-bench-") as folder:
         tables = Tables(f"{folder}/rebuild")
         reads = _accesses(range(30), options.accesses // 30)
         tables.replace_arrow(ACCESSES, reads)
-        _kernels(reads, spec, bandwidth)
+        if not options.rebuild:
+            bandwidth = _bandwidth()
+            print(f"memory, one core                   {bandwidth / 1e9:8.1f} GB/s read and written")
+            _kernels(reads, spec, bandwidth)
         _rebuilds(tables, spec, settings, options.accesses)
-        _cycles(Tables(f"{folder}/cycles"), spec, options.reads_a_day)
+        if not options.rebuild:
+            _cycles(Tables(f"{folder}/cycles"), spec, options.reads_a_day)
     return 0
 
 

@@ -155,6 +155,11 @@ BENCHES = (
     Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
     Bench("collect", "Collect: datagrams kept at rising rates", "collect.py"),
     Bench("features", "Features: a cycle carried and rebuilt, beside DuckDB", "feature_speed.py"),
+    Bench(
+        "features-large",
+        "Features: ten million accesses rebuilt, in one process, with Spark and by DuckDB",
+        "feature_speed.py --accesses 10000000 --rebuild",
+    ),
     Bench("cluster", "Spark: a month on a standalone cluster and HDFS, beside one process", "cluster.py"),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
