@@ -58,8 +58,20 @@ class Scores:
 
     def within(self, horizon: int, entry: Entries = EVERY) -> FloatArray:
         """`probability` at a horizon's index, raised to that of shorter ones where it is less: float64[e]."""
-        upto = self.probability[horizon if self.rises else 0 : horizon + 1]
-        return np.asarray(functools.reduce(np.maximum, (row[entry] for row in upto)), np.float64)
+        return self.raised(horizon)[entry].astype(np.float64)
+
+    def raised(self, horizon: int) -> AnyFloatArray:
+        """The same of all entries, in the type of `probability`; all caches that plan by them share it."""
+        if self.rises:
+            as_it_is: AnyFloatArray = self.probability[horizon]
+            return as_it_is
+        if horizon not in self._raised:
+            self._raised[horizon] = self.probability[: horizon + 1].max(axis=0)
+        return self._raised[horizon]
+
+    @functools.cached_property
+    def _raised(self) -> dict[int, AnyFloatArray]:
+        return {}
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
@@ -98,8 +110,7 @@ class Chances:
 
     def at_least(self, least: float) -> IntArray:
         """The entries with a chance of `least` or more, ascending."""
-        rows = self.scores.probability[self.horizon if self.scores.rises else 0 : self.horizon + 1]
-        entry = np.flatnonzero((rows >= np.float64(least)).any(axis=0))
+        entry = np.flatnonzero(self.scores.raised(self.horizon) >= np.float64(least))
         return entry[self.of(entry) >= least]
 
 
