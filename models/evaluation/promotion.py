@@ -89,7 +89,7 @@ def decide_order(
 
     Beaten, days and determinism as in `decide`. The replay is of orders learned alike, one each week. So
     where one of them serves (`is_successor`), to refuse the newest is to follow an older one: it is refused
-    only where it surely misses more than a rival, the upper bound of the saving being below 0. A replay
+    only if it misses significantly more than a rival: the upper bound of the saving is below 0. A replay
     without a capacity at which the one that serves won (`served_at`) judges the newest as a first one.
     """
     decision = _decided(replays, results.STEWARD, [results.LRU, results.S3FIFO], min_days)
@@ -101,7 +101,7 @@ def decide_order(
         return dataclasses.replace(decision, reasons=(rule, *decision.reasons))
     most_saved = [comparison.upper_bytes for comparison in decision.comparisons]
     worse = any(most is None or not most >= 0 for most in most_saved)  # NaN too
-    rule = "an order learned alike serves: a newer one replaces it unless it surely misses more than a rival"
+    rule = "an order learned alike serves: a newer one replaces it unless a rival is significantly better"
     return dataclasses.replace(decision, promote=not worse, reasons=(rule, *decision.reasons))
 
 
@@ -204,21 +204,21 @@ def _compared_by_hours(replay: DailyWan, policy: str, rival: str) -> RivalCompar
 
 
 def _in_words(comparison: RivalComparison) -> str:
-    saved, surely = f"{format_bytes(comparison.saving_bytes)} of WAN bytes per day", TOO_FEW_DAYS
+    saved, interval = f"{format_bytes(comparison.saving_bytes)} of WAN bytes per day", TOO_FEW_DAYS
     sure, hours = f"with {CONFIDENCE:.0%} confidence", comparison.saving_hours
     if hours is None:
         verdict = "beats" if comparison.won else "is not significantly better than"
         if comparison.lower_bytes is not None:
-            surely = f"at least {format_bytes(comparison.lower_bytes)} {sure}"
+            interval = f"at least {format_bytes(comparison.lower_bytes)} {sure}"
     else:
         verdict = "saves waiting beside" if comparison.won else "saves no waiting without WAN bytes beside"
         saved = f"{hours:.3g} core-hours per day and {saved}"
         if comparison.lower_hours is not None and comparison.upper_bytes is not None:
             most = format_bytes(comparison.upper_bytes)
-            surely = f"at least {comparison.lower_hours:.3g} and at most {most} {sure} each"
+            interval = f"at least {comparison.lower_hours:.3g} and at most {most} {sure} each"
     return (
         f"{verdict} {comparison.against} at {comparison.capacity_fraction:.0%} capacity: saves {saved} "
-        f"({comparison.saving_share:.1%}), {surely}, over {comparison.n_days} days"
+        f"({comparison.saving_share:.1%}), {interval}, over {comparison.n_days} days"
     )
 
 

@@ -1,4 +1,4 @@
-"""The files behind the inputs of queued jobs: which jobs will read each, when first, and how surely."""
+"""The files behind the inputs of queued jobs: which jobs will read each, when first, with what certainty."""
 
 import dataclasses
 import datetime as dt
