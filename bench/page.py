@@ -5,7 +5,7 @@ bench/page.py replay readers     only these; the other sections stay as they are
 bench/page.py --list             the benches of the page
 bench/page.py --busy NAME ...    also beside other work; the section says so
 
-It begins none while other programs keep more than half a core busy.
+It begins none that measures time while other programs keep more than half a core busy.
 
 Each section of docs/benchmarks.md is one run of one command on one machine. A bench that fails makes the exit
 code 1: its section says so, or stays as it was if nothing was printed.
@@ -137,20 +137,26 @@ HEADLINES = (
 
 
 class Bench(NamedTuple):
-    """One section of the page: its name, its title, and the words after `bench/`."""
+    """One section of the page: its name, its title, and the words after `bench/`.
+
+    `timed`: whether its figures depend on what else the machine does.
+    """
 
     name: str
     title: str
     words: str
+    timed: bool = True
 
 
 BENCHES = (
     Bench("replay", "Replay: speed beside libCacheSim's C loop", "replay_speed.py"),
-    Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay_speed.py --exact"),
+    Bench("equality", "Replay: miss ratios beside libCacheSim's", "replay_speed.py --exact", timed=False),
     Bench("large-trace", "Trace commands: time and memory on ten million accesses", "large_trace.py"),
-    Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py"),
-    Bench("xcache-newer", "Replay: purges beside XRootD 6.2.1", "xcache_purge.py --xrootd 6.2.1"),
-    Bench("workload", "Workload: published and produced figures", "calibrate.py"),
+    Bench("xcache-purge", "Replay: purges beside a real XCache", "xcache_purge.py", timed=False),
+    Bench(
+        "xcache-newer", "Replay: purges beside XRootD 6.2.1", "xcache_purge.py --xrootd 6.2.1", timed=False
+    ),
+    Bench("workload", "Workload: published and produced figures", "calibrate.py", timed=False),
     Bench("readers", "Pull: the reader of Rucio traces", "readers.py"),
     Bench("hosts", "Scan and collect: cinfo files and f-stream datagrams", "hosts.py"),
     Bench("collect", "Collect: datagrams kept at rising rates", "collect.py"),
@@ -160,22 +166,29 @@ BENCHES = (
         "Features: ten million accesses rebuilt, in one process, with Spark and by DuckDB",
         "feature_speed.py --accesses 10000000 --rebuild",
     ),
-    Bench("cluster", "Spark: a month on a standalone cluster and HDFS, beside one process", "cluster.py"),
+    Bench(
+        "cluster",
+        "Spark: a month on a standalone cluster and HDFS, beside one process",
+        "cluster.py",
+        timed=False,
+    ),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
-    Bench("forecast", "Forecast: public popularity series", "forecast.py"),
+    Bench("forecast", "Forecast: public popularity series", "forecast.py", timed=False),
     Bench("plan", "Plan: a million candidates", "plan.py"),
-    Bench("public", "Evaluate: every policy on two public traces", "leaderboard.py --public"),
-    Bench("leaderboard", "Evaluate: every policy on the generated regions", "leaderboard.py"),
-    Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py"),
-    Bench("weeks", "Evaluate: an order of eviction replaced each week", "weeks.py"),
-    Bench("queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py"),
+    Bench("public", "Evaluate: every policy on two public traces", "leaderboard.py --public", timed=False),
+    Bench("leaderboard", "Evaluate: every policy on the generated regions", "leaderboard.py", timed=False),
+    Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py", timed=False),
+    Bench("weeks", "Evaluate: an order of eviction replaced each week", "weeks.py", timed=False),
+    Bench(
+        "queue", "Evaluate: what a batch queue is worth to the learned order", "queue_leads.py", timed=False
+    ),
     Bench("lists", "Plan: what lists are worth, with a queue and with a steward", "lists_worth.py"),
-    Bench("papers", "Papers: their figures, and our answers to the same questions", "papers.py"),
+    Bench("papers", "Papers: their figures, and our answers to the same questions", "papers.py", timed=False),
     Bench("push", "Push: beside plain copies, and a large journal", "push.py"),
     Bench("site-test", "Site test: reads at distances, beside CERN's, PIC's and DOMA's", "site_test.py"),
     Bench("serve", "Placement service: requests per second", "serve.py"),
-    Bench("dags", "Airflow: parsing the DAGs", "dag_speed.py"),
+    Bench("dags", "Airflow: parsing the DAGs", "dag_speed.py", timed=False),
     Bench("steward-million", "Steward: its start beside a million files", "steward_million.py"),
 )
 
@@ -249,7 +262,7 @@ def quiet(*, also_busy: bool) -> float:
 
 def _renew(bench: Bench, also_busy: bool) -> bool:
     """Run a bench, and write its section; whether it ended well."""
-    busy = quiet(also_busy=also_busy)
+    busy = quiet(also_busy=also_busy) if bench.timed else 0.0
     command = [sys.executable, f"bench/{bench.words.split()[0]}", *bench.words.split()[1:]]
     print(f"{bench.name}: bench/{bench.words}", file=sys.stderr, flush=True)
     started = time.monotonic()
@@ -268,7 +281,8 @@ def _renew(bench: Bench, also_busy: bool) -> bool:
 def _section(bench: Bench, done: subprocess.CompletedProcess[str], seconds: float, busy: float) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
     failed = f", **exit code {done.returncode}: a promise does not hold**" if done.returncode else ""
-    run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {_machine(busy)}, {seconds:.0f} s"
+    machine = _machine(busy) if bench.timed else f"{os.cpu_count()} cores, no figure depends on time"
+    run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {machine}, {seconds:.0f} s"
     return "\n".join(
         [
             f"<!-- bench: {bench.name} -->",
