@@ -246,28 +246,4 @@ def access_log(trace: Trace, config: CacheConfig) -> AccessLog:
     read = trace.read_bytes
     if read is None or config.block_bytes is None:
         read = np.zeros(0, np.int64)
-    if trace.close_s is None:
-        rank: IndexArray = np.zeros(0, np.int32)
-        return AccessLog(trace.time_s, trace.item, read, rank, trace.time_s, trace.item)
-    order, close_time = _by_close(trace.close_s)
-    rank = np.empty(order.size, np.int32)
-    rank[order] = np.arange(order.size, dtype=np.int32)
-    return AccessLog(trace.time_s, trace.item, read, rank, close_time, trace.item[order])
-
-
-def _by_close(close_s: IntArray) -> tuple[IntArray, IntArray]:
-    """Indices of the accesses in the order of their closes, which keeps that of equal ones; and the closes.
-
-    Time and index are packed into one number, since sorting numbers is several times faster than an argsort.
-    """
-    index_bits = int(close_s.size).bit_length()
-    first = int(close_s.min())
-    time_bits = (int(close_s.max()) - first).bit_length()
-    if time_bits + index_bits > 62:
-        order = np.argsort(close_s, kind="stable")
-        return order, close_s[order]
-    packed = ((close_s - first) << index_bits) | np.arange(close_s.size)
-    packed.sort()
-    close_time = (packed >> index_bits) + first
-    packed &= (1 << index_bits) - 1
-    return packed, close_time
+    return AccessLog(trace.time_s, trace.item, read, *trace.closes)

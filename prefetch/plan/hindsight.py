@@ -8,13 +8,15 @@ of each file.
 
 import functools
 import logging
+import math
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from features.common.arrays import FloatArray
+from features.common.arrays import AnyFloatArray, FloatArray, Ids, IntArray
 from features.common.errors import ServiceError, StaleInputError
+from features.common.jit import bare
 from prefetch.plan.scores import KEPT, UNKNOWN, Chances, Scores, places
 
 _log = logging.getLogger(__name__)
@@ -27,12 +29,12 @@ EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 """Chances between which files count together."""
 BELIEVED = 3.0
 """So many of the reads that are expected in each of these classes count as seen."""
-AT_ONCE = 2**15
-"""Files that are looked at together: a core's cache holds what is worked out of them."""
 
 
 ScoresAt = Callable[[int], Scores]
 """The latest predictions at a time, or StaleInputError."""
+EarlierAt = Callable[[int, int], Scores]
+"""The same, of which only the chances within a horizon (s) and the last reads are needed."""
 _looks = WeakKeyDictionary[ScoresAt, dict[tuple[int, int, int], tuple[int, FloatArray | None]]]()
 """By time, horizon and number of files, the time before and what `_came_of` says: later plans, and
 those of other caches, look back at the same predictions.
@@ -40,11 +42,15 @@ those of other caches, look back at the same predictions.
 
 
 @functools.lru_cache(maxsize=KEPT)
-def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> Chances:
+def proved(
+    scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int, earlier_at: EarlierAt | None = None
+) -> Chances:
     """The chances of `scores` within a horizon (an index), less where they promised too much before.
 
-    What a queue names keeps its chance, and teaches nothing. No chance is raised.
+    What a queue names keeps its chance, and teaches nothing. No chance is raised. `earlier_at`: for
+    predictions before; None: `scores_at`.
     """
+    before = earlier_at or (lambda at_s, _: scores_at(at_s))
     length_s, at_s, sums = scores.horizons_s[horizon], scores.as_of_s, np.zeros((4, EDGES.size + 1))
     later: Scores | None = scores
     known = _looks.setdefault(scores_at, {})
@@ -53,8 +59,8 @@ def proved(scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int) -> C
         key = at_s, length_s, n_files
         try:
             if key not in known:
-                later = later or scores_at(at_s)
-                earlier = scores_at(later.as_of_s - length_s)
+                later = later or before(at_s, length_s)
+                earlier = before(later.as_of_s - length_s, length_s)
                 known[key] = later.as_of_s - length_s, _came_of(earlier, later, length_s, n_files)
         except StaleInputError:
             break
@@ -76,21 +82,44 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
     is_near = later.as_of_s - earlier.as_of_s <= LATEST * length_s and length_s in earlier.horizons_s
     if not (is_near and later.item.size):
         return None
+    horizon, n_jobs = earlier.horizons_s.index(length_s), earlier.n_jobs
+    sums = np.zeros((4, EDGES.size + 1))
+    _count(
+        (earlier.raised(horizon), np.zeros(0, np.int64) if n_jobs is None else n_jobs, earlier.item),
+        (places(later, n_files), later.last_read_s),
+        (earlier.as_of_s, later.as_of_s, length_s),
+        sums,
+    )
+    return sums
+
+
+@bare
+def _count(
+    earlier: tuple[AnyFloatArray, IntArray, IntArray],
+    later: tuple[Ids, IntArray],
+    times_s: tuple[int, int, int],
+    sums: FloatArray,
+) -> None:
+    """Add what `_came_of` says to `sums`.
+
+    `earlier`: each file's chance, queued jobs (empty: no queue known) and number; `later`: the entry of each
+    file by number, and the last reads by entry; `times_s`: of both, and the horizon's length.
+    """
+    (chance, n_jobs, item), (place, last_read_s), (since_s, until_s, length_s) = earlier, later, times_s
     # Reads go on as before until the next predictions, which are made at certain times only. Those after the
     # last known one may be reported late, or a site rests: they were no promise in vain.
-    known_s = later.last_read_s[later.last_read_s <= later.as_of_s].max(initial=earlier.as_of_s)
-    known_share = (known_s - earlier.as_of_s) / length_s
-    horizon, place = earlier.horizons_s.index(length_s), places(later, n_files)
-    every = np.arange(EDGES.size + 1)
-    sums = np.zeros((4, every.size))
-    for start in range(0, earlier.item.size, AT_ONCE):
-        part = slice(start, start + AT_ONCE)
-        chance = earlier.within(horizon, part)
-        counts = np.flatnonzero((chance > 0) & (earlier.queued(part) == 0))
-        chance, entry = np.minimum(chance[counts], 1 - 1e-9), place[earlier.item[part][counts]]
-        was_read = (entry != UNKNOWN) & (later.last_read_s[entry] >= earlier.as_of_s)
-        until = -np.expm1(known_share * np.log1p(-chance))
-        classes = np.append(every, np.searchsorted(EDGES, chance))
-        columns = (chance, until, was_read, np.ones(chance.size))
-        sums = np.array([np.bincount(classes, np.append(*of)) for of in zip(sums, columns, strict=True)])
-    return sums
+    known_s = since_s
+    for read_s in last_read_s:
+        if known_s < read_s <= until_s:
+            known_s = read_s
+    known_share = (known_s - since_s) / length_s
+    for i in range(item.size):
+        if chance[i] <= 0 or (n_jobs.size and n_jobs[i]):
+            continue
+        stated, entry, at = min(float(chance[i]), 1 - 1e-9), place[item[i]], 0
+        while at < EDGES.size and EDGES[at] < stated:
+            at += 1
+        sums[0, at] += stated
+        sums[1, at] -= math.expm1(known_share * math.log1p(-stated))
+        sums[2, at] += entry != UNKNOWN and last_read_s[entry] >= since_s
+        sums[3, at] += 1

@@ -18,7 +18,7 @@ import numpy as np
 from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
-from prefetch.plan.hindsight import proved
+from prefetch.plan.hindsight import EarlierAt, proved
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
 from prefetch.plan.lists import Case, PlanList, affordable, best_first, head
 from prefetch.plan.rules import Treatment
@@ -66,7 +66,7 @@ class ValuePlanner:
     `scores_at(as_of_s)`: the latest predictions at a time, or StaleInputError. `files`: facts about files.
     `horizon_s`: the horizon that counts where the cache's eviction age is not known.
     `model_weight(capacity_bytes)`: the weight of the models in a file's value; the rest is recency
-    (`prefetch.plan.value`).
+    (`prefetch.plan.value`). `earlier_at`: see `prefetch.plan.hindsight`; None: `scores_at`.
     """
 
     scores_at: Callable[[int], Scores]
@@ -75,6 +75,7 @@ class ValuePlanner:
     horizon_s: int
     objective: Objective = Objective.BYTES
     model_weight: Callable[[int], float] = lambda _: 1.0
+    earlier_at: EarlierAt | None = None
 
     @property
     def beside_a_steward(self) -> ValuePlanner:
@@ -94,7 +95,7 @@ class ValuePlanner:
         age_s = eviction_age_s(state, self.limits.cycle_s)
         horizon = nearest_horizon(scores.horizons_s, age_s=age_s, horizon_s=self.horizon_s)
         weight = self.model_weight(state.capacity_bytes)
-        chances = proved(self.scores_at, scores, horizon, files.n)
+        chances = proved(self.scores_at, scores, horizon, files.n, self.earlier_at)
         asked = (state, scores, files, self.objective, chances)
         disk = on_disk(*asked, recent_s=self.limits.cycle_s, model_weight=weight)
         candidates = absent(*asked, model_weight=weight, least=min_probability)

@@ -36,12 +36,15 @@ TOUCHED_FILE, TOUCHED_AT = 0, 1
 # The time of the next purge check, the number of checks so far, and the age of the last file purged:
 (NEXT_CHECK, CHECKS, LRU_AGE) = range(9, 12)
 # The first entries that matter of the queues of closes, of touches, of opens and of the SSD; numbers of
-# touches and of entries in `Disk.still_open`:
-(CLOSE_TAIL, TOUCH_TAIL, OPEN_TAIL, SSD_TAIL, N_TOUCHES, N_STILL_OPEN) = range(12, 18)
+# touches and of entries in `Disk.still_open`; and the number of touches at which old ones are forgotten:
+(CLOSE_TAIL, TOUCH_TAIL, OPEN_TAIL, SSD_TAIL, N_TOUCHES, N_STILL_OPEN, TOUCH_ROOM) = range(12, 19)
 # Of the purge check in progress: bytes of the candidates seen and freed, and the first entry of each queue
 # whose file was spared (or NONE):
-(SEEN, FREED, SPARED_CLOSE, SPARED_TOUCH) = range(18, 22)
-N_SUMS = 22
+(SEEN, FREED, SPARED_CLOSE, SPARED_TOUCH) = range(19, 23)
+N_SUMS = 23
+
+FEW_TOUCHES = 2**16
+"""Fewer than these beside those that matter are not worth forgetting."""
 
 ABSENT = -1
 NONE = -1
@@ -108,6 +111,7 @@ def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -
     sums = np.zeros(N_SUMS, np.int64)
     sums[NEXT_CHECK] = (start_s // rules.interval + 1) * rules.interval
     sums[LRU_AGE] = NONE
+    sums[TOUCH_ROOM] = min(2 * m + 2, FEW_TOUCHES)
     return Disk(
         size=size,
         latest_use=np.full(m, ABSENT, np.int32),

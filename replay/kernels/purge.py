@@ -288,7 +288,7 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
     used_by_access = kernels.ABSENT != disk.latest_use[file] < log.item.size
     if used_by_access and not kernels.closes_at_once(log) and disk.session[file, kernels.UNTIL] >= now:
         return
-    if sums[kernels.N_TOUCHES] == disk.touches.shape[0]:
+    if sums[kernels.N_TOUCHES] == sums[kernels.TOUCH_ROOM]:
         _forget_touches(disk, log)
     k = sums[kernels.N_TOUCHES]
     disk.touches[k, kernels.TOUCHED_FILE] = file
@@ -312,3 +312,5 @@ def _forget_touches(disk: Disk, log: AccessLog) -> None:
             n_latest += 1
     disk.sums[kernels.N_TOUCHES] = n_latest
     disk.sums[kernels.TOUCH_TAIL] = 0
+    # Not all of the array: its pages take memory once they are written.
+    disk.sums[kernels.TOUCH_ROOM] = min(disk.touches.shape[0], 2 * n_latest + kernels.FEW_TOUCHES)

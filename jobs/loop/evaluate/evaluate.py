@@ -5,6 +5,7 @@ policy decides at each access.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -62,6 +63,7 @@ from replay.policies.learned import Order
 from replay.steward.delayed_cache import XCACHE, Plans
 from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
 from replay.study.use import ACTIVITY
+from replay.trace import Trace
 
 TRIAL_TRAININGS = 2
 """Trainings for the days before counting begins, which only fill the caches and choose weights."""
@@ -290,21 +292,24 @@ def replayed(
     site, region = Tables.of(settings), settings.region.name
     production = model_weight(site, plan, region=region, version=champion)
 
+    past = setup.trace.until(days.from_s)
     reader = lru_cache(store.reader)  # one for all caches that plan as often, which share what it looked up
 
-    def planner(scorer: str, cache: Cache) -> ValuePlanner:
-        scores_at = reader(scorer, every_s=cache.predicted_every_s)
-        unweighted = ValuePlanner(scores_at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective)
+    def planner(cache: Cache, scorer: str) -> ValuePlanner:
+        at = reader(scorer, every_s=cache.predicted_every_s)
+        unweighted = ValuePlanner(
+            at, limits(plan, cache.cycle_s), files, plan.horizon, plan.objective, earlier_at=at
+        )
         # A champion may have seen the days of trial: it plans with the weight of its own evaluation.
         if scorer == CHAMPION_PLAN or plan.model_weight != "auto":
             return dataclasses.replace(unweighted, model_weight=production)
-        weight = _tried_weight(setup, cache, unweighted, days)
+        weight = _tried_weight(past, cache, unweighted, days)
         return dataclasses.replace(unweighted, model_weight=lambda _: weight)
 
-    def planners(cache: Cache) -> Planners:
-        return {scorer: planner(scorer, cache) for scorer in scorers}
-
-    plans = map_parallel(planners, setup.caches)
+    # The largest caches, whose plans take longest, first: no core waits for another at the end.
+    largest_first = itertools.product(sorted(setup.caches, key=lambda cache: -cache.fraction), scorers)
+    each = dict(map_parallel(lambda of: (of, planner(*of)), largest_first))
+    plans = [{scorer: each[cache, scorer] for scorer in scorers} for cache in setup.caches]
     candidates = [
         _candidates(setup, cache, orders, of, days) for cache, of in zip(setup.caches, plans, strict=True)
     ]
@@ -360,11 +365,10 @@ def _stewards(
     return rows
 
 
-def _tried_weight(setup: ReplaySetup, cache: Cache, planner: ValuePlanner, days: Days) -> float:
-    """The weight of the models in plans by `planner` that was best on the days of trial."""
+def _tried_weight(past: Trace, cache: Cache, planner: ValuePlanner, days: Days) -> float:
+    """The weight of the models in plans by `planner` that was best on the days of trial, of `past`."""
     if days.trial_s == days.from_s:
         return UNPROVEN
-    past = setup.trace.until(days.from_s)
     return choose_weight(past, cache.config, planner, cycle_s=cache.cycle_s, from_s=days.trial_s)
 
 

@@ -13,13 +13,14 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import Float32Array, IntArray, pages
+from features.common.arrays import Float32Array, Ids, IntArray
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
@@ -189,48 +190,57 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 
 ROWS = "rows"
-TAKEN_AT_ONCE, LATEST, MOST_LATEST = 24, 3, 12
-"""Decision times whose scores are read at once, and earlier ones that a thread goes on from: in memory."""
-MOST_BYTES = 2**28
-"""More than `LATEST` only if they take no more than this: plans with several weights look back from each."""
+MOST_LOOKS = 12
+"""Earlier decision times that a thread goes on from, of which it keeps the chances within one horizon."""
 
-
-_FAR_S = np.iinfo(np.int64).max
+_FAR_S = np.iinfo(np.uint32).max
+_Column = Callable[[int], IntArray]
+_Key = tuple[str, int | None]
 
 
 class _Standing:
-    """The scores by one scorer of all files, as of the last decision time taken."""
+    """The scores by one scorer of all files, as of the last decision time taken.
+
+    With a horizon in `key` only the chances within it are kept, or within the shortest of a scorer without
+    it, and neither sizes nor rates.
+    """
 
     scores: Scores
 
-    def __init__(self, name: str, as_of_s: int, horizons_s: tuple[int, ...], every: IntArray) -> None:
-        """`every`: all files."""
-        self.name, self.as_of_s, self.horizons_s = name, as_of_s, horizons_s
-        self._item, n_files = every, every.size
-        self._size_bytes, self._until_s = np.zeros(n_files, np.int64), np.full(n_files, _FAR_S)
-        self._last_read_s, self._place = np.full(n_files, NEVER_S), np.full(n_files, UNKNOWN, np.int32)
-        self._probability = np.zeros((len(horizons_s), n_files), np.float32)
-        self._rate = np.zeros(n_files, np.float32)
+    def __init__(
+        self, key: _Key, as_of_s: int, horizons_s: tuple[int, ...], every: tuple[IntArray, Ids]
+    ) -> None:
+        """`every`: all files, and the same in the type of places."""
+        self.key, self.as_of_s = key, as_of_s
+        self.is_whole = key[1] is None
+        self._horizons = [k for k, h in enumerate(horizons_s) if key[1] in {None, h}] or [0]
+        self.horizons_s = tuple(horizons_s[k] for k in self._horizons)
+        self._item, self._place = every
+        n_files = self._item.size
+        self._until_s, self._last_read_s = np.full(n_files, _FAR_S, np.uint32), np.full(n_files, NEVER_S)
+        self._probability = np.zeros((len(self._horizons), n_files), np.float32)
+        n_whole = n_files if self.is_whole else 0
+        self._size_bytes, self._rate = np.zeros(n_whole, np.int64), np.zeros(n_whole, np.float32)
+        if self.is_whole:
+            self._place = np.full(n_files, UNKNOWN, np.int32)
 
-    @property
-    def n_bytes(self) -> int:
-        columns = (self._size_bytes, self._until_s, self._last_read_s, self._place, self._rate)
-        return sum(column.nbytes for column in (*columns, self._probability))
+    def take(self, row: _Column, scored: Callable[[int], Float32Array]) -> None:
+        """Take what a decision time scored, by columns: those of ROWS; the chances and then the rate."""
+        item = row(0)
+        self._last_read_s[item], self._until_s[item] = row(2), np.clip(row(3), 0, _FAR_S)
+        for mine, k in zip(self._probability, self._horizons, strict=True):
+            mine[item] = scored(k)
+        if self.is_whole:
+            self._size_bytes[item], self._place[item] = row(1), item
+            self._rate[item] = scored(len(self._horizons))
 
-    def take(self, as_of_s: int, rows: IntArray, scored: Float32Array) -> None:
-        """Take what was scored until `as_of_s`, and leave out the files that are no candidates any more.
-
-        `scored`: the chances of each horizon, rising, and then the rates. A file's last column counts.
-        """
+    def reach(self, as_of_s: int) -> None:
+        """Leave out the files that are no candidates any more: all until `as_of_s` is taken."""
         self.as_of_s = as_of_s
-        item, size_bytes, last_read_s, until_s = rows
-        self._size_bytes[item], self._until_s[item], self._place[item] = size_bytes, until_s, item
-        self._last_read_s[item], self._rate[item] = last_read_s, scored[-1]
-        for mine, chance in zip(self._probability, scored[:-1], strict=True):
-            mine[item] = chance
         gone = np.flatnonzero(self._until_s < as_of_s)
-        self._size_bytes[gone], self._until_s[gone], self._rate[gone] = 0, _FAR_S, 0
-        self._last_read_s[gone], self._place[gone], self._probability[:, gone] = NEVER_S, UNKNOWN, 0
+        self._until_s[gone], self._last_read_s[gone], self._probability[:, gone] = _FAR_S, NEVER_S, 0
+        if self.is_whole:
+            self._size_bytes[gone], self._rate[gone], self._place[gone] = 0, 0, UNKNOWN
         self.scores = Scores(
             as_of_s,
             self._item,
@@ -238,10 +248,16 @@ class _Standing:
             self.horizons_s,
             self._probability,
             self._last_read_s,
-            rate=self._rate,
+            rate=self._rate if self.is_whole else None,
             place=self._place,
             rises=True,
         )
+
+
+class Reader(Protocol):
+    """Asks `ScoreStore.at` for one scorer."""
+
+    def __call__(self, as_of_s: int, within_s: int | None = None, /) -> Scores: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,8 +276,8 @@ class ScoreStore:
     _of_thread: threading.local = dataclasses.field(default_factory=threading.local)
 
     @functools.cached_property
-    def _every(self) -> IntArray:
-        return np.arange(len(self.dids))
+    def _every(self) -> tuple[IntArray, Ids]:
+        return np.arange(len(self.dids)), np.arange(len(self.dids), dtype=np.int32)
 
     def numbered(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The rows of each table of features whose file has a number, `item`, and a size."""
@@ -293,36 +309,44 @@ class ScoreStore:
             np.vstack([raised, rate]).tofile(self._path(name, as_of_s))
             self.horizons_s[name, as_of_s] = horizons_s
 
-    def at(self, name: str, as_of_s: int) -> Scores:
+    def at(self, name: str, as_of_s: int, within_s: int | None = None) -> Scores:
         """The scores by the scorer `name` at a decision time, after all have been made.
 
-        The arrays are those of the thread, which changes them when it asks for a later decision time. Raises
-        StaleInputError if there are none.
+        `within_s`: only the chances within it are needed, as `prefetch.plan.hindsight` does. The arrays are
+        those of the thread, which changes them when it asks for a later decision time. Raises StaleInputError
+        if there are none.
         """
         horizons_s = self.horizons_s.get((name, as_of_s))
         if horizons_s is None:
             raise StaleInputError(f"{name} made no predictions at {as_of_label(as_of_s)}")
-        first_s = max(at for at in self.whole if at <= as_of_s)
-        mine: list[_Standing] = [of for of in getattr(self._of_thread, "standing", ()) if of.name == name]
-        earlier = (standing for standing in mine if first_s <= standing.as_of_s <= as_of_s)
+        first_s, key = max(at for at in self.whole if at <= as_of_s), (name, within_s)
+        known: list[_Standing] = [of for of in getattr(self._of_thread, "standing", ()) if of.key[0] == name]
+        earlier = (of for of in known if of.key == key and first_s <= of.as_of_s <= as_of_s)
         newest = max(earlier, key=lambda standing: standing.as_of_s, default=None)
-        standing = newest or _Standing(name, first_s - 1, horizons_s, self._every)
-        step_s, n_columns = self.spec.cycle_s, 1 + len(horizons_s)
-        grid = range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s)
-        for some in pages((at for at in grid if (name, at) in self.horizons_s), TAKEN_AT_ONCE):
-            rows = [np.fromfile(self._path(ROWS, at), np.int64).reshape(4, -1) for at in some]
-            scored = [np.fromfile(self._path(name, at), np.float32).reshape(n_columns, -1) for at in some]
-            standing.take(some[-1], np.concatenate(rows, axis=1), np.concatenate(scored, axis=1))
+        standing = newest or _Standing(key, first_s - 1, horizons_s, self._every)
+        step_s = self.spec.cycle_s
+        for at in range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s):
+            if (name, at) in self.horizons_s:
+                self._take(standing, at)
+        standing.reach(as_of_s)
         # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
-        # each goes on in its own.
-        others = [other for other in mine if other is not standing]
-        n_most = max(LATEST, min(MOST_LATEST, MOST_BYTES // max(1, standing.n_bytes)))
-        self._of_thread.standing = [*others[-n_most:], standing]
+        # each goes on in its own. Of what is predicted now there is one.
+        others = [of for of in known if of is not standing]
+        whole = [of for of in others if of.is_whole and not standing.is_whole]
+        self._of_thread.standing = [*whole, *[of for of in others if not of.is_whole][-MOST_LOOKS:], standing]
         return standing.scores
 
-    def reader(self, name: str, *, every_s: int) -> Callable[[int], Scores]:
+    def _take(self, standing: _Standing, at_s: int) -> None:
+        rows, scores = self._path(ROWS, at_s), self._path(standing.key[0], at_s)
+        n = Path(rows).stat().st_size // (4 * 8)
+        standing.take(
+            lambda k: np.fromfile(rows, np.int64, n, offset=8 * n * k),
+            lambda k: np.fromfile(scores, np.float32, n, offset=4 * n * k),
+        )
+
+    def reader(self, name: str, *, every_s: int) -> Reader:
         """A reader of the latest scores by one scorer, made every `every_s`."""
-        return lambda as_of_s: self.at(name, as_of_s - as_of_s % every_s)
+        return lambda as_of_s, within_s=None: self.at(name, as_of_s - as_of_s % every_s, within_s)
 
     def _path(self, part: str, as_of_s: int) -> str:
         return f"{self.folder}/{part}-{as_of_s}"

@@ -248,6 +248,7 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     assert by_item(store, "recency", FROM_S).shape == (4, 0)
     assert not scores.longest().any()
     assert not hit_rate(scores).any()
+    assert [store.at("recency", FROM_S, of).horizons_s for of in (7200, 9000)] == [(7200,), (3600,)]
     with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
         store.at("recency", FROM_S + 3600)
 
@@ -278,6 +279,9 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: 
             scores = store.at("x", FROM_S + after * hour)
             assert by_item(store, "x", FROM_S + after * hour)[:2].tolist() == [at_each[after], sizes[after]]
             read = [file for file in at_each[after] if (after, file) != (0, 2)]
+            look = store.at("x", FROM_S + after * hour, 3600)  # what a look back needs of them
+            assert (look.probability == scores.probability).all()
+            assert (look.last_read_s == scores.last_read_s).all()
             assert np.flatnonzero(scores.was_read).tolist() == read
             assert (hit_rate(scores)[read] > 0).all()
             assert not np.delete(hit_rate(scores), at_each[after]).any()
