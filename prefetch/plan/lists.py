@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from features.common.arrays import AnyIntArray, BoolArray, FloatArray, IntArray
+from features.common.jit import bare, inner
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
@@ -17,17 +18,48 @@ from prefetch.plan.scores import NEVER_S, Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
+FEW = 64
+"""So many files of equal keys are put in order one after the other, more by sorting."""
+
 
 def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: BoolArray) -> IntArray:
     """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(mask)
     order = index[np.argsort(-key[index])]
-    ranked = key[order]
-    is_tied = ranked[1:] == ranked[:-1]
-    places = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+    is_left = np.zeros(order.size, np.bool_)
+    _order_ties(order, key, last_use_s, item, is_left)
+    places = np.flatnonzero(is_left)
     among = order[places]
-    order[places] = among[np.lexsort((item[among], -last_use_s[among], -ranked[places]))]
+    order[places] = among[np.lexsort((item[among], -last_use_s[among], -key[among]))]
     return order
+
+
+@bare
+def _order_ties(
+    order: IntArray, key: FloatArray, last_use_s: IntArray, item: IntArray, is_left: BoolArray
+) -> None:
+    """Order the ties in `order`; those of more than `FEW` files are marked in `is_left` instead."""
+    start = 0
+    for stop in range(1, order.size + 1):
+        if stop < order.size and key[order[stop]] == key[order[start]]:
+            continue
+        if stop - start > FEW:
+            is_left[start:stop] = True
+        else:
+            for moved in range(start + 1, stop):
+                file, place = order[moved], moved
+                while place > start and _is_before(file, order[place - 1], last_use_s, item):
+                    order[place] = order[place - 1]
+                    place -= 1
+                order[place] = file
+        start = stop
+
+
+@inner
+def _is_before(file: int, other: int, last_use_s: IntArray, item: IntArray) -> bool:
+    if last_use_s[file] != last_use_s[other]:
+        return bool(last_use_s[file] > last_use_s[other])
+    return bool(item[file] < item[other])
 
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:

@@ -22,8 +22,8 @@ Count = int | np.int64
 MISS, HIT, BYPASSED, REFETCHED = 0, 1, 2, 4
 
 # Bits of Disk.flags: pinned by a plan; prefetched and not read since; evicted by a plan and not read since;
-# never admitted.
-PINNED, PREFETCHED, EVICTED, REFUSED = 1, 2, 4, 8
+# never admitted; among those that the plan at hand pins.
+PINNED, PREFETCHED, EVICTED, REFUSED, NAMED = 1, 2, 4, 8, 16
 
 # Columns of Disk.session: when the file's session ends, and when the file was last asked for.
 UNTIL, ASKED = 0, 1

@@ -260,11 +260,18 @@ def pin(disk: Disk, log: AccessLog, files: IntArray, now: int) -> None:
     On a real XCache a pin is only a touch. `files` become the newest, the first of them the very newest; the
     files pinned before come next, by id.
     """
+    for file in files:
+        disk.flags[file] |= np.uint8(kernels.NAMED)
     for file in range(disk.size.size):
-        if disk.flags[file] & kernels.PINNED:
+        if disk.flags[file] & (kernels.PINNED | kernels.NAMED) == kernels.PINNED:
             touch(disk, log, file, now)
     for i in range(files.size - 1, -1, -1):
+        if i >= AHEAD:
+            fetch(disk.latest_use, files[i - AHEAD])
+            fetch(disk.session, 2 * files[i - AHEAD])
+            fetch(disk.opened, files[i - AHEAD])
         file = int(files[i])
+        disk.flags[file] &= ~np.uint8(kernels.NAMED)
         if disk.latest_use[file] != kernels.ABSENT:
             disk.flags[file] |= kernels.PINNED
             touch(disk, log, file, now)

@@ -14,7 +14,7 @@ from features.common.names import parse_name
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from prefetch.plan.items import PlanLimits
-from prefetch.plan.lists import best_first, steady, within_groups
+from prefetch.plan.lists import FEW, best_first, steady, within_groups
 from prefetch.plan.rules import DEPTH, Rule, Treatment, blacklist, is_control, treatments
 from prefetch.plan.value import best_rate, fitting_cycle_s
 from prefetch.target import Held
@@ -67,10 +67,14 @@ def test_perfect_knowledge_ranks_by_the_next_read(next_s: list[int]) -> None:
     assert sooner >= later > 0
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 0.5, np.inf]), st.integers(0, 2), st.booleans())))
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.5, np.inf]), st.integers(0, 2), st.booleans())),
+    st.sampled_from([1, 2 * FEW]),
+)
 def test_files_of_equal_worth_go_by_their_last_use_and_then_by_number(
-    files: list[tuple[float, int, bool]],
+    files: list[tuple[float, int, bool]], times: int
 ) -> None:
+    files = files * times
     key, last_use_s = np.array([file[0] for file in files]), np.array([file[1] for file in files], np.int64)
     item, mask = np.arange(len(files))[::-1], np.array([file[2] for file in files], np.bool_)
     order = best_first(key, last_use_s, item, mask).tolist()
