@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,14 +36,22 @@ def main() -> None:
             "report": ("--trace", trace, "--watermarks", "0.90,0.95", "--out", page),
         }
         for name, words in commands.items():
-            seconds, peak_bytes = measured(name, *words)
-            print(f"| {name} | {seconds:.0f} | {peak_bytes / 1e9:.1f} |", flush=True)
+            cost = measured(name, *words)
+            print(f"| {name} | {cost.seconds:.0f} | {cost.peak_bytes / 1e9:.1f} |", flush=True)
         for file in sorted(trace.iterdir()):
             print(f"| size of {file.name} | | {file.stat().st_size / 1e9:.2f} |")
 
 
-def measured(command: str, *words: object) -> tuple[float, int]:
-    """Wall seconds and peak resident bytes of a command. Raises ChildProcessError if it fails."""
+class Cost(NamedTuple):
+    """Wall and CPU seconds of a command, and its peak resident bytes."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def measured(command: str, *words: object) -> Cost:
+    """What a command took. Raises ChildProcessError if it fails."""
     started = time.monotonic()
     one_core = ("taskset", "-c", "0") if command == "replay" else ()  # one replay at a time
     process = subprocess.Popen(
@@ -53,7 +62,7 @@ def measured(command: str, *words: object) -> tuple[float, int]:
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise ChildProcessError(f"cachecast {command} ended with {os.waitstatus_to_exitcode(status)}")
-    return time.monotonic() - started, usage.ru_maxrss * 1024
+    return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,16 @@ BENCHES = (
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
     Bench("forecast", "Forecast: public popularity series", "forecast.py", timed=False),
     Bench("plan", "Plan: a million candidates", "plan.py"),
+    Bench(
+        "evaluation",
+        "Evaluate: the whole service on 400 000 accesses, three capacities",
+        "large_evaluation.py",
+    ),
+    Bench(
+        "evaluation-month",
+        "Evaluate: the whole service on MWT2's month, planned each hour",
+        "large_evaluation.py --month",
+    ),
     Bench("public", "Evaluate: every policy on two public traces", "leaderboard.py --public", timed=False),
     Bench("leaderboard", "Evaluate: every policy on the generated regions", "leaderboard.py", timed=False),
     Bench("order", "Evaluate: the gap that the learned order closes", "order_gaps.py", timed=False),
