@@ -148,6 +148,8 @@ def replay_candidates(
     """
     if any(name in BOUNDS for at in candidates for name in at.policies):
         _ = trace.following  # computed once, before several threads ask for it
+    if any(at.planners for at in candidates):
+        _ = trace.closes
     peaks: dict[int, int] = {}
 
     def in_xcache(at: Candidates, name: str) -> Row:

@@ -26,22 +26,22 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(mask)
     order = index[np.argsort(-key[index])]
-    is_left = np.zeros(order.size, np.bool_)
-    _order_ties(order, key, last_use_s, item, is_left)
+    ranked, is_left = key[order], np.zeros(order.size, np.bool_)
+    _order_ties(order, ranked, last_use_s, item, is_left)
     places = np.flatnonzero(is_left)
     among = order[places]
-    order[places] = among[np.lexsort((item[among], -last_use_s[among], -key[among]))]
+    order[places] = among[np.lexsort((item[among], -last_use_s[among], -ranked[places]))]
     return order
 
 
 @bare
 def _order_ties(
-    order: IntArray, key: FloatArray, last_use_s: IntArray, item: IntArray, is_left: BoolArray
+    order: IntArray, ranked: FloatArray, last_use_s: IntArray, item: IntArray, is_left: BoolArray
 ) -> None:
-    """Order the ties in `order`; those of more than `FEW` files are marked in `is_left` instead."""
+    """Order the ties in `order`, whose keys are `ranked`; those of more than `FEW` files go to `is_left`."""
     start = 0
     for stop in range(1, order.size + 1):
-        if stop < order.size and key[order[stop]] == key[order[start]]:
+        if stop < order.size and ranked[stop] == ranked[start]:
             continue
         if stop - start > FEW:
             is_left[start:stop] = True

@@ -53,6 +53,10 @@ class Scores:
                 f"probabilities of shape {self.probability.shape} do not fit {len(self.horizons_s)} horizons "
                 f"and {self.item.size} files"
             )
+        if any(of is not None and of.size != self.item.size for of in (self.last_read_s, self.n_jobs)):
+            raise InputError(
+                f"each of {self.item.size} files must have a last read, and queued jobs if any has"
+            )
         if not self.horizons_s or list(self.horizons_s) != sorted(set(self.horizons_s)):
             raise InputError(f"horizons must rise and there must be one, not {self.horizons_s}")
 

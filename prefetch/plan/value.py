@@ -223,7 +223,8 @@ def on_disk(
         of_siblings = _siblings(scores, files, columns, state.item[is_new])
         for column, means in zip(values, of_siblings, strict=True):
             column[is_new] = means
-    n_jobs, whole = here(scores.queued(of)), np.maximum(here(scores.size_bytes[of]), state.bytes_on_disk)
+    n_jobs = np.zeros_like(state.item) if scores.n_jobs is None else here(scores.n_jobs[of])
+    whole = np.maximum(here(scores.size_bytes[of]), state.bytes_on_disk)
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
     cause[n_jobs > 0] = int(Cause.QUEUED)
     return _valued(

@@ -308,7 +308,7 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
 
 @inner
 def _forget_touches(disk: Disk, log: AccessLog) -> None:
-    """Make room in `touches`: keep those that are a file's latest use, which are at most half of them."""
+    """Make room in `touches`, which has it for two of each file: keep those that are a file's latest use."""
     n_latest = 0
     for k in range(disk.sums[kernels.TOUCH_TAIL], disk.sums[kernels.N_TOUCHES]):
         file = disk.touches[k, kernels.TOUCHED_FILE]

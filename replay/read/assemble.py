@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray, IntArray, short_repr
 from features.common.errors import InputError, SchemaError
+from features.common.memory import give_back
 from features.common.units import format_bytes
 from replay.read import values
 from replay.read.files import (
@@ -213,8 +214,7 @@ def assemble(
     close_s, n_early = closes(source, roles.close, rows, time_s, clock)
     read_bytes, n_long = reads(source, roles.read, rows, n_reads, size[item] if roles.read else size)
     labels = pa.table({name: _picked(beside[name], rows) for name in choice.keep if name in beside})
-    # Arrow keeps freed memory for its next column, and there is none.
-    pa.default_memory_pool().release_unused()
+    give_back()
     trace = Trace(time_s, item, size, names=names, close_s=close_s, read_bytes=read_bytes)
     numbers = (n_unsized, *by_size, n_early, n_long, n_shared)
     counted = tuple(f"{what}: {n}" for what, n in zip(_NOTES, numbers, strict=True) if n)

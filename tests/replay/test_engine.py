@@ -15,9 +15,10 @@ from xcache_oracle import brute_simulate, ids
 from features.common.errors import ConfigError, InputError
 from replay.bounds import byte_bound
 from replay.config import CacheConfig, expression, matching
-from replay.engine import simulate
+from replay.engine import Run, drive, simulate
+from replay.kernels.disk import TOUCH_ROOM
 from replay.planner import Actions, CacheState
-from replay.trace import Trace
+from replay.trace import Trace, window
 
 
 class RandomPlanner:
@@ -104,6 +105,19 @@ def test_the_engine_equals_the_brute_force(
             assert getattr(series, total).sum() == getattr(result, total)
     if planned:
         assert planners[0].seen == planners[1].seen
+
+
+@cases(30, thorough=1000)
+@given(traces(), configs(), st.integers(0, 9), st.integers(1, 4))
+def test_touches_that_matter_no_more_may_be_forgotten_at_any_time(
+    trace: Trace, config: CacheConfig, seed: int, room: int
+) -> None:
+    planners = [RandomPlanner(trace.n_items, seed) for _ in range(2)]
+    early, late = runs = [Run(trace, config, window(trace, None), planner) for planner in planners]
+    early._disk.sums[TOUCH_ROOM] = room  # that of so few files is all of the array, as in `late`
+    drive(runs, cycle_s=600, plan_from_s=None, span=(int(trace.time_s[0]), int(trace.time_s[-1])))
+    assert planners[0].seen == planners[1].seen
+    assert early.result("", 0.0).wan_bytes == late.result("", 0.0).wan_bytes
 
 
 @cases(50, thorough=2000)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from features.common.errors import InputError, ServiceError
+from features.common.memory import give_back, keep_large_apart
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
 from features.common.units import duration_label
@@ -86,6 +87,7 @@ def run(
             "([features] cycle): choose a part of it, or a multiple that divides a day"
         )
     on_progress(0, 1, "reading")
+    keep_large_apart()
     known = NOBODY if request.accesses is not None else candidates(settings, from_s=request.from_s)
     with scratch_folder("cachecast-evaluation-") as scratch:
         setup = replay_setup(settings, request, Tables(f"{scratch}/tables"))
@@ -93,6 +95,7 @@ def run(
         store = ScoreStore(scratch, setup.trace.names, settings.features.spec)
         days = trial_days(settings, setup, request.from_s)
         notes = _scored(settings, setup, store, champion=known.champion, days=days, on_progress=on_progress)
+        give_back()
         compared = replayed(settings, setup, store, known, days, on_progress=on_progress)
     answer = EvaluationAnswer(
         model_version=known.candidate,
@@ -293,6 +296,7 @@ def replayed(
     production = model_weight(site, plan, region=region, version=champion)
 
     past = setup.trace.until(days.from_s)
+    _ = past.closes  # computed once, before several threads ask for it
     reader = lru_cache(store.reader)  # one for all caches that plan as often, which share what it looked up
 
     def planner(cache: Cache, scorer: str) -> ValuePlanner:
@@ -304,11 +308,12 @@ def replayed(
         if scorer == CHAMPION_PLAN or plan.model_weight != "auto":
             return dataclasses.replace(unweighted, model_weight=production)
         weight = _tried_weight(past, cache, unweighted, days)
+        give_back()
         return dataclasses.replace(unweighted, model_weight=lambda _: weight)
 
-    # The largest caches, whose plans take longest, first: no core waits for another at the end.
-    largest_first = itertools.product(sorted(setup.caches, key=lambda cache: -cache.fraction), scorers)
-    each = dict(map_parallel(lambda of: (of, planner(*of)), largest_first))
+    # Caches with the most and the largest plans first: no core waits long for another at the end.
+    longest_first = sorted(setup.caches, key=lambda cache: (cache.cycle_s, -cache.fraction))
+    each = dict(map_parallel(lambda of: (of, planner(*of)), itertools.product(longest_first, scorers)))
     plans = [{scorer: each[cache, scorer] for scorer in scorers} for cache in setup.caches]
     candidates = [
         _candidates(setup, cache, orders, of, days) for cache, of in zip(setup.caches, plans, strict=True)

@@ -191,18 +191,21 @@ def learners(spec: FeatureSpec, training: TrainingSettings) -> dict[str, By]:
 
 ROWS = "rows"
 MOST_LOOKS = 12
-"""Earlier decision times that a thread goes on from, of which it keeps the chances within one horizon."""
+"""So many more looks at earlier decision times does a thread keep to go on from than the one at hand."""
 
 _FAR_S = np.iinfo(np.uint32).max
 _Column = Callable[[int], IntArray]
+"""Reads the column of a number."""
 _Key = tuple[str, int | None]
+"""A scorer, and the one horizon (s) that is looked at; None: all of them."""
 
 
 class _Standing:
     """The scores by one scorer of all files, as of the last decision time taken.
 
-    With a horizon in `key` only the chances within it are kept, or within the shortest of a scorer without
-    it, and neither sizes nor rates.
+    A look, with a horizon in its key, keeps the chances within that (of a scorer without it, within the
+    shortest), and neither sizes nor rates. Its files all have a place: those that are no candidates were
+    never read and have no chance.
     """
 
     scores: Scores
@@ -210,7 +213,7 @@ class _Standing:
     def __init__(
         self, key: _Key, as_of_s: int, horizons_s: tuple[int, ...], every: tuple[IntArray, Ids]
     ) -> None:
-        """`every`: all files, and the same in the type of places."""
+        """`every`: the numbers of all files, once as `Scores.item` has them and once as places."""
         self.key, self.as_of_s = key, as_of_s
         self.is_whole = key[1] is None
         self._horizons = [k for k, h in enumerate(horizons_s) if key[1] in {None, h}] or [0]
@@ -312,9 +315,9 @@ class ScoreStore:
     def at(self, name: str, as_of_s: int, within_s: int | None = None) -> Scores:
         """The scores by the scorer `name` at a decision time, after all have been made.
 
-        `within_s`: only the chances within it are needed, as `prefetch.plan.hindsight` does. The arrays are
-        those of the thread, which changes them when it asks for a later decision time. Raises StaleInputError
-        if there are none.
+        `within_s`: a look, which has only the chances within it; within the shortest horizon of a scorer
+        without it. The arrays are those of the thread, which changes them when it asks for a later decision
+        time. Raises StaleInputError if there are none.
         """
         horizons_s = self.horizons_s.get((name, as_of_s))
         if horizons_s is None:
@@ -328,7 +331,8 @@ class ScoreStore:
         for at in range(standing.as_of_s // step_s * step_s + step_s, as_of_s + 1, step_s):
             if (name, at) in self.horizons_s:
                 self._take(standing, at)
-        standing.reach(as_of_s)
+        if standing.as_of_s < as_of_s:  # else all that was worked out of these scores still holds
+            standing.reach(as_of_s)
         # A plan also looks at what was predicted one horizon ago, two, and so on, and its horizon may change:
         # each goes on in its own. Of what is predicted now there is one.
         others = [of for of in known if of is not standing]

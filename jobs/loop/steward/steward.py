@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import datetime as dt
 import logging
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from features.common.errors import ConfigError
+from features.common.memory import give_back
 from features.common.times import DAY_S, as_of_label, day_label
 from features.common.units import format_bytes
 from jobs.ground.caches.steward_days import StewardDay, WaitingDays
@@ -94,7 +94,7 @@ def run(
                     )
                     keeper, book = stack.enter_context(began)
                     listing = None
-                    _give_back()
+                    give_back()
                 if stopping():
                     break
                 days = Days(waiting, keeper.figures(), None if served is None else served.version)
@@ -188,11 +188,6 @@ def _line(figures: StewardFigures) -> str:
 
 def _is_outdated(book: Book, keeper: Keeper) -> bool:
     return keeper.clock_was_wrong_at_start or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
-
-
-def _give_back() -> None:
-    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
 
 
 @dataclasses.dataclass

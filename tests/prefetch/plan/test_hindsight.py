@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.common.errors import ServiceError, StaleInputError
+from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.times import DAY_S, HOUR_S
 from prefetch.plan.hindsight import LOOKS, proved
 from prefetch.plan.scores import NEVER_S, KnownWork, Scores, with_known
@@ -111,10 +111,36 @@ def test_chances_that_are_no_numbers_and_reads_to_come_spoil_nothing() -> None:
     made = past(0.3)
     for at_s, of in made.items():
         chance, last = of.probability.copy(), of.last_read_s.copy()
-        chance[0, :100], last[100:200] = np.nan, 2**60
+        chance[0, :100], last[100:200], chance[0, 200:300] = np.nan, 2**60, 0.002
         made[at_s] = dataclasses.replace(of, probability=chance, last_read_s=last)
     chances = within(made)
-    assert np.isnan(chances[:100]).all() and chances[100:] == pytest.approx(0.3, abs=0.03)
+    assert np.isnan(chances[:100]).all() and chances[300:] == pytest.approx(0.3, abs=0.03)
+    assert chances[200:300] == pytest.approx(0.002), "more of these were read than was predicted"
+
+
+def test_looks_at_one_horizon_tell_the_same_as_whole_predictions() -> None:
+    rng, made, horizons_s = np.random.default_rng(3), past(0.3), (H // 2, H, 2 * H)
+    for at_s, of in made.items():
+        chance = np.sort(rng.beta(0.3, 2, (3, N)) * rng.integers(0, 2, N), axis=0)
+        made[at_s] = dataclasses.replace(of, horizons_s=horizons_s, probability=chance)
+
+    def look(at_s: int, within_s: int) -> Scores:
+        of = made[at_s]
+        chance = of.probability[[of.horizons_s.index(within_s)]]
+        return dataclasses.replace(of, horizons_s=(within_s,), probability=chance)
+
+    whole, looked = (proved(made.__getitem__, made[NOW_S], 1, N, before) for before in (None, look))
+    assert looked.share.size > 2 and (whole.share < 1).any()
+    assert (looked.stated == whole.stated).all() and (looked.share == whole.share).all()
+
+
+def test_predictions_of_files_that_nobody_numbered_are_an_error() -> None:
+    made = past(0.3)
+    made[NOW_S - H] = dataclasses.replace(made[NOW_S - H], item=np.arange(N) + N)
+    with pytest.raises(IndexError, match="none of those planned for"):
+        within(made)
+    with pytest.raises(InputError, match="last read"):
+        dataclasses.replace(made[NOW_S], last_read_s=np.zeros(1, np.int64))
 
 
 def test_what_a_queue_names_keeps_its_chance() -> None:

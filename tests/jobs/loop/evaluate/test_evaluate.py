@@ -34,7 +34,7 @@ from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
 from models.learning.baselines import Recency
-from models.learning.calibration import IDENTITY
+from models.learning.calibration import IDENTITY, Knots
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
 from prefetch.plan.scores import UNKNOWN, places
@@ -254,13 +254,14 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
 
 
 def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: Path) -> None:
-    hour, spec = 3600, FeatureSpec(3600, (3600,), 7200, 3600)
+    hour, spec = 3600, FeatureSpec(3600, (3600, 7200), 7200, 3600)
     store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
-    models = RegionModels(
-        Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}),
-        ((HorizonModel(3600, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0)), Recency()),),
-        "1",
-    )
+    fitted = [
+        HorizonModel(h, "recency", map_to, map_to, 0, Reference((), (1.0, 0.0), 0.0))
+        for h, map_to in zip(spec.horizons_s, (Knots("half", (0.0, 1.0), (0.0, 0.5)), IDENTITY), strict=True)
+    ]
+    bundle = Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {})
+    models = RegionModels(bundle, tuple((model, Recency()) for model in fitted), "1")
 
     def scored(after: int, *rows: tuple[int, float, float | None, float]) -> None:
         names = ("item", "size_bytes", "recency_s", "dataset_recency_s")
@@ -279,9 +280,12 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: 
             scores = store.at("x", FROM_S + after * hour)
             assert by_item(store, "x", FROM_S + after * hour)[:2].tolist() == [at_each[after], sizes[after]]
             read = [file for file in at_each[after] if (after, file) != (0, 2)]
-            look = store.at("x", FROM_S + after * hour, 3600)  # what a look back needs of them
-            assert (look.probability == scores.probability).all()
-            assert (look.last_read_s == scores.last_read_s).all()
+            for k, within_s in enumerate(spec.horizons_s):  # what looks back need of them
+                look = store.at("x", FROM_S + after * hour, within_s)
+                assert (look.probability == scores.probability[k]).all()
+                assert (look.last_read_s == scores.last_read_s).all()
+            assert (scores.probability[0] < scores.probability[1]).any()
+            assert store.at("x", FROM_S + after * hour) is scores, "what plans work out of them is shared"
             assert np.flatnonzero(scores.was_read).tolist() == read
             assert (hit_rate(scores)[read] > 0).all()
             assert not np.delete(hit_rate(scores), at_each[after]).any()
