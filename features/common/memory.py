@@ -4,15 +4,14 @@ import ctypes
 
 import pyarrow as pa
 
-
 _MMAP_THRESHOLD = -3  # malloc.h
 _LARGE_BYTES = 2**22
 
 
 def keep_large_apart() -> None:
-    """From now on, large arrays go back to the system when they are freed: the C library reuses them in parts.
+    """From now on, give large arrays back to the system when they are freed.
 
-    Only glibc can; others do nothing.
+    The C library would keep them, and reuse them in parts. Only glibc can do so; others do nothing.
     """
     _of_c_library("mallopt", _MMAP_THRESHOLD, _LARGE_BYTES)
 
