@@ -84,9 +84,8 @@ def reason(output: str) -> str:
 
 def compiled() -> list[str]:
     """The modules with functions that numba compiles, which can hold nobody's calls to a tracer."""
-    paths = [
-        path for path in (ROOT / "replay").rglob("*.py") if "features.common.jit import" in path.read_text()
-    ]
+    modules = (path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    paths = [path for path in modules if "features.common.jit import" in path.read_text()]
     return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
 
 
