@@ -182,7 +182,7 @@ BENCHES = (
         "large_evaluation.py",
     ),
     Bench(
-        "evaluation-month",
+        "evaluate-month",
         "Evaluate: the whole service on MWT2's month, planned each hour",
         "large_evaluation.py --month",
     ),
