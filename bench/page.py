@@ -177,7 +177,7 @@ BENCHES = (
     Bench("forecast", "Forecast: public popularity series", "forecast.py", timed=False),
     Bench("plan", "Plan: a million candidates", "plan.py"),
     Bench(
-        "evaluation",
+        "evaluate",
         "Evaluate: the whole service on 400 000 accesses, three capacities",
         "large_evaluation.py",
     ),
