@@ -35,7 +35,7 @@ class Past(NamedTuple):
     most_bytes: float
 
 
-SITE = Past(("--scenario", "site", "--accesses", "400000", "--days", "60"), 60, (), 180, 6e9)
+SITE = Past(("--scenario", "site", "--accesses", "400000"), 60, (), 180, 6e9)
 MONTH = Past(("--scenario", "mwt2"), 31, ("--cycle", "1h"), 1800, 6e9)
 
 
@@ -44,16 +44,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--month", action="store_true", help="MWT2's month, planned each hour")
     past = MONTH if parser.parse_args().month else SITE
+    region = (*past.region, "--days", str(past.days))
     from_day = day_label(parse_day(START) + -(-past.days * 2 // 3) * DAY_S)
     with tempfile.TemporaryDirectory(prefix="cachecast-") as folder:
-        measured("workload", *past.region, "--start", START, "--out", f"{folder}/region")
+        measured("workload", *region, "--start", START, "--out", f"{folder}/region")
         cost = measured(
             "evaluate",
             *("--accesses", f"{folder}/region/accesses.parquet", "--from", from_day, *past.options),
             *("--capacity-fraction", "0.05,0.1,0.2", "--tables", f"{folder}/tables"),
         )
     cores = len(os.sched_getaffinity(0))
-    print(f"evaluate {' '.join(past.region)}, from {from_day} of {past.days} days, three capacities")
+    print(f"evaluate {' '.join(region)}, from {from_day} of {past.days} days, three capacities")
     print(f"    {cost.seconds:.0f} s, promised {past.most_s:.0f}")
     print(f"    {cost.cpu_s:.0f} CPU s, {cost.cpu_s / cost.seconds / cores:.0%} of {cores} cores")
     print(f"    {cost.peak_bytes / 1e9:.1f} GB at most, promised {past.most_bytes / 1e9:.0f}")

@@ -291,7 +291,11 @@ def _renew(bench: Bench, also_busy: bool) -> bool:
 def _section(bench: Bench, done: subprocess.CompletedProcess[str], seconds: float, busy: float) -> str:
     today = dt.datetime.now(dt.UTC).date().isoformat()
     failed = f", **exit code {done.returncode}: a promise does not hold**" if done.returncode else ""
-    machine = _machine(busy) if bench.timed else f"{os.cpu_count()} cores, no figure depends on time"
+    machine = (
+        _machine(busy)
+        if bench.timed
+        else f"{os.cpu_count()} cores, beside what else ran, which its figures do not depend on"
+    )
     run = f"`.venv/bin/python bench/{bench.words}`, {_commit()}, {today}, {machine}, {seconds:.0f} s"
     return "\n".join(
         [

@@ -77,7 +77,7 @@ class S3FifoCounts(Untrained):
     """S3-FIFO's order at one time: main queue before small queue, then by the capped counter, then by age.
 
     A file read more than once in the window counts as in the main queue. Its counter is the number of reads
-    after the first, at most 3. The reads are told from the time since the last one and the gaps before it.
+    after the first, at most 3. Reads are counted by the time since the last one and the gaps before it.
     """
 
     window_s: float

@@ -178,7 +178,7 @@ class Synchroniser:
             except asyncio.CancelledError:
                 self._service.give_back(pending)
                 raise
-            except Exception as error:  # noqa: BLE001  whatever fails, answers go on; it is told and counted
+            except Exception as error:  # noqa: BLE001  whatever fails, answers go on; it is stated and counted
                 self._service.give_back(pending)
                 kind = type(error).__name__
                 self._fault = str(error) if isinstance(error, CachecastError) else f"storing failed ({kind})"
