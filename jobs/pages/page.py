@@ -146,7 +146,7 @@ def _drawn(figure: Figure, name: str, capacities: Sequence[float], legends: _Leg
         "caption": figure.caption,
         "capacity": figure.capacity,
         "legend": [switch for switch in switches if switch],
-        "told": plot.reading(capacities) | {"series": series},
+        "reading": plot.reading(capacities) | {"series": series},
     }
 
 

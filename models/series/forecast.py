@@ -50,8 +50,8 @@ def fit_ranking(past: Past) -> Ranking | None:
     Trees follow single datasets where a few of thousands are read; a regression on the decayed counts has too
     few parameters for that, and the mean ranks better than either. Where a series has few datasets the trees
     alone may be better: the regression is left out if both, fitted on the earlier units, had significantly
-    less average precision together than the trees in the last quarter of them. None if there are fewer than 50
-    rows, or only one class.
+    less average precision together than the trees in the last quarter of them. None if there are fewer than
+    50 rows, or only one class.
     """
     rows = past.matured(1)
     if rows is None:
@@ -64,7 +64,7 @@ def fit_ranking(past: Past) -> Ranking | None:
 
 
 def _trees_are_better(rows: Rows, labels: BoolArray) -> bool:
-    """Whether trees alone rank significantly better in the last quarter of the units, learned from those before."""
+    """Whether trees alone, fitted on the earlier units, rank significantly better in the last quarter."""
     units = np.unique(rows.unit)
     last = units[-max(1, round(len(units) * _LAST_SHARE)) :]
     before = rows.unit < last[0]  # the label of a unit is known one unit later

@@ -28,6 +28,7 @@ LATEST = 2
 EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 """Chances between which files count together."""
 SMALL = 1e-3
+"""Of chances below it a series says, right to a billionth, how much of them is due in a part of the time."""
 BELIEVED = 3.0
 """So many of the reads that are expected in each of these classes count as seen."""
 
@@ -123,7 +124,7 @@ def _count(
         while at < EDGES.size and EDGES[at] < stated:
             at += 1
         sums[0, at] += stated
-        if stated < SMALL:  # most are: a series, right to a billionth, takes a fifth of the time
+        if stated < SMALL:  # most are, and logarithms take most of the time
             curve = (1 - known_share) * stated / 2 * (1 + (2 - known_share) * stated / 3)
             sums[1, at] += known_share * stated * (1 + curve)
         else:

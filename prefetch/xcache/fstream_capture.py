@@ -157,7 +157,7 @@ class FstreamReader:
     def _packet(self, server: Server, packet: Packet, checksum: int) -> Iterator[Access | Fault]:
         where = f"{server.sender} {packet.stod} pseq {packet.pseq}"
         if self._seen.get((server, packet.pseq)) == checksum:
-            yield Fault("datagram told twice", where)
+            yield Fault("datagram sent twice", where)
             return
         self._seen[server, packet.pseq] = checksum
         self._numbers.append((packet.begin_s, packet.end_s, packet.pseq, server))

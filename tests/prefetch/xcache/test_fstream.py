@@ -135,7 +135,7 @@ def test_what_gives_no_access_is_told(tmp_path: Path) -> None:
     assert [access.opened.file_id for access in accesses] == [1]
     assert faults == [
         "unknown record",
-        "datagram told twice",
+        "datagram sent twice",
         *["malformed datagram"] * 4,
         "close without its open",
         "record cut short",
@@ -192,7 +192,7 @@ def test_any_datagrams_give_accesses_and_faults(
     for datagram in datagrams:
         with contextlib.suppress(InputError):
             n_opened += len(decode(datagram).opened)
-    assert len(accesses) == n_opened or "datagram told twice" in faults
+    assert len(accesses) == n_opened or "datagram sent twice" in faults
     assert not any(b"\0" in access.opened.lfn.encode() for access in accesses)
 
 
