@@ -56,6 +56,7 @@ check: lint ## lint, and the tests that start no server
 verify: $(STAMP)-verify ## longer checks: the release, oracles on thousands of cases, fuzzing, fault drills, newer XRootD servers, notebooks, API pages, a real XCache beside its replay, benches
 	$(MAKE) release
 	$(BIN)/python bench/wheel.py dist/*.whl
+	@conf/deploy/yarn.sh
 	CACHECAST_THOROUGH=1 $(BIN)/python -m pytest -m "(thorough or hypothesis or verify) and not xrootd"
 	$(BIN)/python bench/fuzz.py
 	$(BIN)/python bench/fuzz_sources.py

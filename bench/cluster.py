@@ -1,16 +1,22 @@
 """A month through a standalone Spark cluster and HDFS: CPU seconds, bytes and growth, beside one process.
 
-bench/cluster.py [--accesses N ...] [--workers N ...] [--faults]
+bench/cluster.py [--accesses N ...] [--workers N ...] [--executor-memory MB] [--yarn] [--faults]
 
     --accesses  sizes of a month of MWT2's shape (200 000 and 2 000 000; its own has 7.1 M)
     --workers   sizes of the cluster for the largest month (1, 2, 4), two for the others; a worker has one
                 core and 2 GB
+    --executor-memory  MB of each executor's heap (1024)
+    --yarn      the largest month also on YARN, with two executors
     --faults    in each step also kill an executor, then the command, and restart HDFS; and run it again
 
 Steps are the commands that a site runs: each in one process, with files and tables in a folder, and on each
 cluster, with both on HDFS. All tables must have the rows of one process; exit code 1 if not. CPU seconds are
 those of all processes but HDFS's, so that a machine with fewer cores than workers gives the same figures.
 HDFS has one name node and one data node. Training, plans and commits run in the command's own process.
+
+Last, on paper: what CPU seconds grow by with accesses; the accesses up to which one process is as fast as two
+free cores of a cluster; and the hours that ATLAS's billion reads a month take each day. Work of executors is
+divided by the cores, work of the command is not.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/cluster.py
 """
@@ -39,6 +45,7 @@ import daemons  # noqa: E402
 import hdfs_server  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import spark_cluster  # noqa: E402
+import yarn_server  # noqa: E402
 from measured import cpu_by_pid  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
@@ -72,12 +79,19 @@ STEPS = {
 }
 """The commands, pull without the pattern of its input."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
+EXECUTOR_MB = 1024
 SAMPLE_S, AT_WORK_CPU_S = 0.2, 2.0
 HEAD = """
 | step | where | s | CPU s | command's | CPU / one process | MB shuffled | spilled | tasks | longest, s |
 |---|---|---|---|---|---|---|---|---|---|"""
 
 HDFS_AWAY_S = 5.0
+
+ATLAS_A_MONTH, ATLAS_CORES = 1e9, 200
+TIMES_A_DAY = {"pull": 1 / DAYS, "a day's features, carried": 1, "train": 1 / 7, "predict": 6}
+"""How often a site does what a step did with a month."""
+SMALL_CLUSTER = 2
+"""Workers, of the months of every size."""
 
 failures: list[str] = []
 restarted: list[subprocess.Popen[bytes]] = []
@@ -135,16 +149,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--accesses", type=int, nargs="+", default=[200_000, 2_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--executor-memory", type=int, default=EXECUTOR_MB)
+    parser.add_argument("--yarn", action="store_true")
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the daemons end with their blocks
     with tempfile.TemporaryDirectory(prefix="cachecast-cluster-") as name:
         folder = Path(name)
         (folder / "hdfs").mkdir()
+        months: dict[int, Costs] = {}
         with hdfs_server.running(folder / "hdfs") as url:
             for n_accesses in options.accesses:
-                workers = options.workers if n_accesses == max(options.accesses) else [2]
-                month(folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, workers)
+                is_largest = n_accesses == max(options.accesses)
+                workers = options.workers if is_largest else [SMALL_CLUSTER]
+                clusters = [Cluster(n, options.executor_memory) for n in workers]
+                if options.yarn and is_largest:
+                    clusters.append(Cluster(SMALL_CLUSTER, options.executor_memory, is_yarn=True))
+                months[n_accesses] = month(
+                    folder / str(n_accesses), f"{url}/{n_accesses}", n_accesses, clusters
+                )
+            if len(months) > 1 and SMALL_CLUSTER in options.workers:
+                on_paper(months)
             if options.faults:
                 faults(folder / "faults", f"{url}/faults", options.accesses[0])
             for node in restarted:
@@ -154,20 +179,71 @@ def main() -> int:
     return bool(failures)
 
 
-def month(folder: Path, root: str, n_accesses: int, worker_counts: list[int]) -> None:
-    """Run all steps in one process and on each cluster; print what they took."""
+class Cluster(NamedTuple):
+    """Executors of one core each and a heap of `memory_mb`, on workers of a standalone master or on YARN."""
+
+    workers: int
+    memory_mb: int = EXECUTOR_MB
+    is_yarn: bool = False
+
+    def __str__(self) -> str:
+        what = "executor" if self.is_yarn else "worker"
+        return f"{self.workers} {what}{'s' if self.workers > 1 else ''}{' of YARN' if self.is_yarn else ''}"
+
+
+Costs = dict[int, dict[str, Cost]]
+"""What each step took, by the number of workers; 0: in one process."""
+
+
+def month(folder: Path, root: str, n_accesses: int, clusters: list[Cluster]) -> Costs:
+    """Run all steps in one process and on each cluster; print and return what they took."""
     traces = written_traces(folder, root, n_accesses)
     alone = site(folder / "alone", f"{folder}/tables", ALONE, f"{folder}/raw/traces/*")
-    costs = {step: timed(alone, step) for step in STEPS}
+    costs: Costs = {0: {step: timed(alone, step) for step in STEPS}}
     print(HEAD)
-    for step in STEPS:
-        print_row(step, "one process", costs[step], costs[step])
-    for workers in worker_counts:
-        where = f"{workers} worker{'s' if workers > 1 else ''}"
-        with cluster(folder / where.replace(" ", "-"), f"{root}/{workers}", workers, traces) as on_cluster:
+    for step, cost in costs[0].items():
+        print_row(step, "one process", cost, cost)
+    for number, of in enumerate(clusters):
+        with cluster(folder / f"cluster-{number}", f"{root}/{number}", of, traces) as on_cluster:
+            taken = {}
             for step in STEPS:
-                print_row(step, where, timed(on_cluster, step), costs[step])
-            compare(f"{n_accesses:,} accesses, {where}", on_cluster, alone)
+                taken[step] = timed(on_cluster, step)
+                print_row(step, str(of), taken[step], costs[0][step])
+            compare(f"{n_accesses:,} accesses, {of}", on_cluster, alone)
+            costs.setdefault(of.workers, taken)
+    return costs
+
+
+def on_paper(months: Mapping[int, Costs]) -> None:
+    """Print how costs grow between the smallest and the largest month, and what follows from that."""
+    least, most = min(months), max(months)
+    print(f"\nCPU seconds with {most / least:.1f} times the accesses, and the number of accesses up to which")
+    print(f"one process is as fast as {SMALL_CLUSTER} free cores of a cluster")
+    print("\n| step | one process | cluster | up to |\n|---|---|---|---|")
+    for step in STEPS:
+        alone, small = ([months[n][of][step] for n in (least, most)] for of in (0, SMALL_CLUSTER))
+        alone_s = [cost.cpu_s for cost in alone]
+        small_s = [cost.command_cpu_s + cost.cluster_cpu_s / SMALL_CLUSTER for cost in small]
+        ahead_s, gain_s = small_s[0] - alone_s[0], (alone_s[1] - alone_s[0]) - (small_s[1] - small_s[0])
+        up_to = f"{least + ahead_s / gain_s * (most - least):,.0f}" if gain_s > 0 else "any number"
+        grown = [f"{costs[1].cpu_s / costs[0].cpu_s:.1f}" for costs in (alone, small)]
+        print(f"| {step} | {' | '.join(grown)} | {up_to} |")
+    print(
+        f"\n{ATLAS_A_MONTH:,.0f} reads a month on {ATLAS_CORES} cores, hours a day, by the growth on "
+        f"{SMALL_CLUSTER} workers"
+    )
+    print("\n| step | executors, each core | command | of 24 h |\n|---|---|---|---|")
+    for step, times_a_day in TIMES_A_DAY.items():
+        # A training learns from as many rows as [training] max_rows says, however many accesses there are.
+        times = 0 if step == "train" else (ATLAS_A_MONTH - most) / (most - least)
+        first, last = (months[n][SMALL_CLUSTER][step] for n in (least, most))
+        growth_s = (last.cluster_cpu_s - first.cluster_cpu_s, last.command_cpu_s - first.command_cpu_s)
+        if times and min(growth_s) <= 0:
+            print(f"| {step} | – | – | starting hides what it grows by |")
+            continue
+        core_s, command_s = last.cluster_cpu_s + times * growth_s[0], last.command_cpu_s + times * growth_s[1]
+        core_h, command_h = times_a_day * core_s / ATLAS_CORES / 3600, times_a_day * command_s / 3600
+        print(f"| {step} | {core_h:.2f} | {command_h:.2f} | {(core_h + command_h) / 24:.1%} |")
 
 
 def written_traces(folder: Path, root: str, n_accesses: int) -> str:
@@ -195,24 +271,26 @@ def site(folder: Path, root: str, settings: Mapping[str, str], traces: str) -> S
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, root: str, workers: int, traces: str) -> Iterator[Site]:
+def cluster(folder: Path, root: str, of: Cluster, traces: str) -> Iterator[Site]:
     """A cluster that runs in the block, and a run on it."""
     (folder / "log").mkdir(parents=True)
     conf = {
-        "spark.executor.memory": "1g",
+        "spark.executor.memory": f"{of.memory_mb}m",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "log").as_uri(),
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.compress": "false",
     }
-    with spark_cluster.running(folder, workers=workers, memory="2g") as url:
-        pairs = ", ".join(f'"{name}" = "{value}"' for name, value in conf.items())
-        spark = {
-            "CACHECAST_SPARK__MASTER": url,
-            "CACHECAST_SPARK__SHUFFLE_PARTITIONS": str(2 * workers),
-            "CACHECAST_SPARK__CONF": f"{{ {pairs} }}",
-        }
-        yield site(folder, root, spark, traces)
+    settings = {"CACHECAST_SPARK__SHUFFLE_PARTITIONS": str(2 * of.workers)}
+    if of.is_yarn:
+        with yarn_server.running(
+            folder, workers=of.workers, memory_mb=of.memory_mb, conf=conf
+        ) as environment:
+            yield site(folder, root, settings | environment, traces)
+    else:
+        with spark_cluster.running(folder, workers=of.workers, memory="2g") as url:
+            spark = {"CACHECAST_SPARK__MASTER": url, "CACHECAST_SPARK__CONF": yarn_server.as_toml(conf)}
+            yield site(folder, root, settings | spark, traces)
 
 
 def timed(run: Site, step: str) -> Cost:
@@ -241,8 +319,8 @@ def timed(run: Site, step: str) -> Cost:
 
 
 def cluster_pids() -> list[int]:
-    """The master and the workers that this bench has started."""
-    return [pid for pid in children() if ".spark.deploy." in words_of(pid)]
+    """The masters and what runs executors, which this bench has started."""
+    return [pid for pid in children() if re.search(r"\.spark\.deploy\.|\.yarn\.server\.", words_of(pid))]
 
 
 def children() -> list[int]:
@@ -294,7 +372,7 @@ def faults(folder: Path, root: str, n_accesses: int) -> None:
     for step in STEPS:
         alone.run(step)
     for number, (fault, strike) in enumerate(FAULTS.items()):
-        with cluster(folder / str(number), f"{root}/{number}", 2, traces) as on_cluster:
+        with cluster(folder / str(number), f"{root}/{number}", Cluster(SMALL_CLUSTER), traces) as on_cluster:
             for step in STEPS:
                 process = on_cluster.start(step)
                 at_work = is_at_work(process)

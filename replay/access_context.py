@@ -14,7 +14,7 @@ from replay.read import LoadedTrace
 from replay.trace import Trace
 
 MOST_KINDS = 32
-"""Kinds of files told apart, numbered from 0; all others have this number."""
+"""Kinds of files that count apart, numbered from 0; all others have this number."""
 
 
 CONTEXT = ("dataset", "user", "task")

@@ -24,12 +24,12 @@ from features.common.times import HOUR_S
 from features.results import LRU
 from replay.bounds import byte_bound, object_bound
 from replay.config import CacheConfig
-from replay.engine import simulate
+from replay.engine import Run, drive
 from replay.kernels.disk import HIT
 from replay.planner import Planner
 from replay.policies import PartPolicy, Policy, run_policy
 from replay.result import Result
-from replay.trace import Trace
+from replay.trace import Trace, window
 
 PLAN, BOUND, OBJECT_BOUND = "lru+plan", "bound", "object-bound"
 BOUNDS: Mapping[str, Callable[..., Result]] = MappingProxyType(
@@ -39,7 +39,7 @@ BOUNDS: Mapping[str, Callable[..., Result]] = MappingProxyType(
 DailyHours = Callable[[Result, BoolArray], FloatArray]
 """From a result, and which of all accesses were hits: core-hours of the jobs, per day of `result.daily`."""
 DailyMisses = Callable[[Result, BoolArray], Mapping[str, IntArray]]
-"""From the same: bytes of misses per day of `result.daily`, by what accesses are told apart by."""
+"""From the same: bytes of misses per day of `result.daily`, by the group of the accesses."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,14 +48,14 @@ class Candidates:
 
     `policies` decide at each access; None: the policy or bound of that name that is built in. `planners`:
     each plans, every `cycle_s` from `plan_from_s` on, for an XCache configured as `xcache`, at this capacity;
-    None: the XCache is plain LRU. If there are XCaches, the policies have as many bytes as the XCache that
-    held most at its peak.
+    None: the XCache is plain LRU; `Replay`: it is over. If there are XCaches, the policies have as many
+    bytes as the XCache that held most at its peak.
     """
 
     capacity_bytes: int
     policies: Mapping[str, Policy | PartPolicy | None]
     xcache: CacheConfig | None = None
-    planners: Mapping[str, Planner | None] = MappingProxyType({})
+    planners: Mapping[str, Planner | Replay | None] = MappingProxyType({})
     cycle_s: int = 4 * HOUR_S
     plan_from_s: int | None = None
 
@@ -85,6 +85,19 @@ class Row:
     cpu_s: float
     core_hours: FloatArray | None = None
     missed: Mapping[str, IntArray] = MappingProxyType({})
+
+
+class Replay(NamedTuple):
+    """A result, which of all accesses were hits (None for a bound), and the CPU seconds of the replay."""
+
+    result: Result
+    hit: BoolArray | None
+    cpu_s: float
+
+
+def replay_of(run: Run, policy: str) -> Replay:
+    """What an XCache's replay, which is over, says of a policy."""
+    return Replay(run.result(policy), (run.outcome & HIT) != 0, run.cpu_s)
 
 
 class Gap(NamedTuple):
@@ -160,12 +173,15 @@ def replay_candidates(
         decided = partial(_decided, trace, room, name, at.policies[name], count_from_s)
         return _row(at, name, decided, hours, misses)
 
+    largest_first = sorted(candidates, key=lambda at: -at.capacity_bytes)  # they take longest
     with _threads(workers) as pool:
-        for row in _done(pool.submit(in_xcache, at, name) for at in candidates for name in at.planners):
+        for row in _done(pool.submit(in_xcache, at, name) for at in largest_first for name in at.planners):
             peak = row.result.peak_usage_bytes
             peaks[row.capacity_bytes] = max(peak, peaks.get(row.capacity_bytes, peak))
             yield row
-        yield from _done(pool.submit(at_each_access, at, name) for at in candidates for name in at.policies)
+        yield from _done(
+            pool.submit(at_each_access, at, name) for at in largest_first for name in at.policies
+        )
 
 
 def compare(
@@ -193,45 +209,38 @@ def compare(
     ]
 
 
-_Replayed = tuple[Result, BoolArray | None]
-"""A result, and which of all accesses were hits; None for a bound."""
-
-
-def _simulated(trace: Trace, at: Candidates, name: str, count_from_s: int | None) -> _Replayed:
+def _simulated(trace: Trace, at: Candidates, name: str, count_from_s: int | None) -> Replay:
     assert at.xcache is not None
-    outcome = np.zeros(trace.n_accesses, np.uint8)
-    result = simulate(
-        trace,
-        dataclasses.replace(at.xcache, capacity_bytes=at.capacity_bytes),
-        planner=at.planners[name],
-        cycle_s=at.cycle_s,
-        plan_from_s=at.plan_from_s,
-        count_from_s=count_from_s,
-        policy=name,
-        outcome=outcome,
-    )
-    return result, (outcome & HIT) != 0
+    planner = at.planners[name]
+    if isinstance(planner, Replay):
+        return planner
+    config = dataclasses.replace(at.xcache, capacity_bytes=at.capacity_bytes)
+    counted = window(trace, count_from_s)
+    run = Run(trace, config, counted, planner, cycle_s=at.cycle_s, plan_from_s=at.plan_from_s)
+    drive([run], int(trace.time_s[-1]) + 1)
+    return replay_of(run, name)
 
 
 def _decided(
     trace: Trace, room: int, name: str, policy: Policy | PartPolicy | None, count_from_s: int | None
-) -> _Replayed:
+) -> Replay:
+    began_s, hit = time.thread_time(), None
     if bound := BOUNDS.get(name):
-        return bound(trace, room, count_from_s=count_from_s), None
-    hit = np.zeros(trace.n_accesses, np.bool_)
-    return run_policy(name, trace, room, count_from_s=count_from_s, policy=policy, hit=hit), hit
+        result = bound(trace, room, count_from_s=count_from_s)
+    else:
+        hit = np.zeros(trace.n_accesses, np.bool_)
+        result = run_policy(name, trace, room, count_from_s=count_from_s, policy=policy, hit=hit)
+    return Replay(result, hit, time.thread_time() - began_s)
 
 
 def _row(
     at: Candidates,
     name: str,
-    replay: Callable[[], _Replayed],
+    replay: Callable[[], Replay],
     hours: DailyHours | None,
     misses: DailyMisses | None,
 ) -> Row:
-    began_s = time.thread_time()
-    result, hit = replay()
-    cpu_s = time.thread_time() - began_s
+    result, hit, cpu_s = replay()
     core_hours = None if hours is None or hit is None else hours(result, hit)
     missed = {} if misses is None or hit is None else misses(result, hit)
     return Row(at.capacity_bytes, name, result, cpu_s, core_hours, missed)

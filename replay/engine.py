@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -13,13 +16,14 @@ from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
 from replay.kernels import purge
-from replay.kernels.accesses import Part, Tally, empty_tally
+from replay.kernels.accesses import FETCHED, Part, Tally, empty_tally
 from replay.kernels.disk import AccessLog, OutcomeArray
 from replay.kernels.purge import Record, run_checks, serve
 from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window
 
+NEVER_S = 2**62
 _COUNTED = [kernels.WASTED, kernels.PREFETCH_READ, kernels.REFETCH, kernels.BYPASS, kernels.SSD_HIT]
 """The sums that begin at the counted window."""
 
@@ -49,33 +53,46 @@ def simulate(
     An evicted file loses its pin. A pin is a touch at every boundary, as on a real XCache: it makes the file
     young, but a purge may still take it. Raises ConfigError, InputError.
     """
-    started = time.perf_counter()
-    run = Run(trace, config, window(trace, count_from_s), planner, outcome=outcome)
-    drive([run], cycle_s=cycle_s, plan_from_s=plan_from_s, span=(int(trace.time_s[0]), int(trace.time_s[-1])))
-    name = policy or ("lru" if planner is None else "lru+plan")
-    return run.result(name, time.perf_counter() - started)
+    run = Run(
+        trace,
+        config,
+        window(trace, count_from_s),
+        planner,
+        cycle_s=cycle_s,
+        plan_from_s=plan_from_s,
+        outcome=outcome,
+    )
+    drive([run], int(trace.time_s[-1]) + 1)
+    return run.result(policy or ("lru" if planner is None else "lru+plan"))
 
 
-def drive(runs: Sequence[Run], *, cycle_s: int, plan_from_s: int | None, span: tuple[int, int]) -> None:
-    """Advance `runs` through `span` (s), by boundaries if one of them has a planner. Raises ConfigError."""
-    if cycle_s <= 0:
-        raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
-    start, end = span
-    if any(run.planner is not None for run in runs):
-        first = -(-max(start, plan_from_s or 0) // cycle_s) * cycle_s
-        for run in runs:
-            run.until(min(first - cycle_s, end + 1))
-            run.start_cycle()
-        for as_of_s in range(first, end + 1, cycle_s):
-            for run in runs:
-                run.until(as_of_s)
-                run.plan(as_of_s, cycle_s)
-    for run in runs:
-        run.until(end + 1)
+def drive(
+    runs: Sequence[Run],
+    until_s: int,
+    *,
+    workers: int = 1,
+    on_boundary: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Advance `runs` to `until_s`, in `workers` threads: all plan at one boundary before any does at a later.
+
+    So planners may share what they know at a time. `on_boundary`: called with each time at which all due have
+    planned.
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        at_once = map if workers == 1 else pool.map
+        while (boundary_s := min((run.boundary_s for run in runs), default=NEVER_S)) < until_s:
+            due = [run for run in runs if run.boundary_s == boundary_s]
+            deque(at_once(Run.step, due), maxlen=0)
+            on_boundary(boundary_s)
+        deque(at_once(lambda run: run.until(until_s), runs), maxlen=0)
 
 
 class Run:
-    """One cache's replay in progress; `until` advances its clock, which never goes back."""
+    """One cache's replay in progress; `until` advances its clock, which never goes back.
+
+    `boundary_s`: when `step` plans next; `outcome`: uint8 per access, as `simulate` has it; `seconds`,
+    `cpu_s`: what the replay took so far; of replays in step, who asks first pays for what they share.
+    """
 
     def __init__(
         self,
@@ -84,12 +101,21 @@ class Run:
         counted: Window,
         planner: Planner | None,
         *,
+        cycle_s: int = 4 * HOUR_S,
+        plan_from_s: int | None = None,
         outcome: OutcomeArray | None = None,
         elsewhere: BoolArray | None = None,
     ) -> None:
-        """`elsewhere`: files that another cache holds, so that this one never does."""
+        """`elsewhere`: files that another cache holds, so that this one never does. Raises ConfigError."""
+        began_s, began_cpu_s = time.perf_counter(), time.thread_time()
+        if cycle_s <= 0:
+            raise ConfigError("cycle_s", f"{cycle_s} must be above 0")
         self.config = config
         self.planner = planner
+        first_s = -(-max(int(trace.time_s[0]), plan_from_s or 0) // cycle_s) * cycle_s
+        self.boundary_s = NEVER_S if planner is None else first_s
+        # The first plan knows what came in since one cycle before it, and each later one since the last.
+        self._cycle_s, self._inflow_since_s = cycle_s, self.boundary_s - cycle_s
         self._trace = trace
         self._counted = counted
         self._rules = _rules(config)
@@ -98,40 +124,64 @@ class Run:
             never_held |= elsewhere
         self._disk = kernels.empty_disk(trace.size_bytes, never_held, self._rules, int(trace.time_s[0]))
         self._log = access_log(trace, config)
-        self._outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
+        self.outcome = np.zeros(trace.n_accesses, np.uint8) if outcome is None else outcome
         self._served = 0
         self._warming = empty_tally(trace.time_s[: counted.first])
-        self._tally = empty_tally(trace.time_s[counted.first :], first=counted.first)
+        self._tally = _tally(trace, counted)
         self._counting = False
         self._prefetches: list[tuple[int, int]] = []
         self._inflows: list[int] = []
         self._closed = 0
         self._last_use_s = np.zeros(trace.n_items, np.int64)
+        self.seconds, self.cpu_s = time.perf_counter() - began_s, time.thread_time() - began_cpu_s
 
     @property
-    def inflow_bytes(self) -> int:
-        """Bytes that came into the cache since the cycle began."""
-        return int(self._disk.sums[kernels.INFLOW])
+    def counted_wan_bytes(self) -> int:
+        """Bytes over the WAN since counting began: of misses and prefetches."""
+        return int(self._tally.sums[:, FETCHED].sum()) + sum(fetched for _, fetched in self._prefetches)
+
+    def count_from(self, count_from_s: int) -> None:
+        """Count from then on, and nothing before; raises InputError without an access from then on."""
+        self._counted = window(self._trace, count_from_s)
+        self._warming, self._tally = self._tally, _tally(self._trace, self._counted)
+        self._counting = False
 
     def until(self, time_s: int) -> None:
-        """Serve every access before `time_s`, then run the checks due up to it."""
+        """Serve every access before `time_s`, at most the next boundary, then run the checks due up to it."""
+        assert time_s <= self.boundary_s
+        with self._timed():
+            self._until(time_s)
+
+    def step(self) -> None:
+        """Advance to the next boundary, ask the planner and carry out its actions. Raises InputError."""
+        with self._timed():
+            self._until(self.boundary_s)
+            self._plan(self.boundary_s)
+        self.boundary_s += self._cycle_s
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        wall_s, cpu_s = time.perf_counter(), time.thread_time()
+        yield
+        self.seconds += time.perf_counter() - wall_s
+        self.cpu_s += time.thread_time() - cpu_s
+
+    def _until(self, time_s: int) -> None:
+        if self._inflow_since_s <= time_s:
+            since_s, self._inflow_since_s = self._inflow_since_s, NEVER_S
+            self._until(since_s)
+            self._disk.sums[kernels.INFLOW] = 0
         if not self._counting and self._counted.count_from_s <= time_s:
             self._advance(self._counted.count_from_s, self._warming)
             self._start_counting()
         self._advance(time_s, self._tally if self._counting else self._warming)
 
-    def start_cycle(self) -> None:
-        """Count the inflow from now on."""
-        self._disk.sums[kernels.INFLOW] = 0
-
-    def plan(self, as_of_s: int, cycle_s: int) -> None:
-        """Ask the planner and carry out its actions."""
-        if self.planner is None:
-            return
-        self._inflows = [*self._inflows, self.inflow_bytes][-max(1, DAY_S // cycle_s) :]
-        actions = self.planner.actions(self._state(as_of_s, cycle_s))
-        self.start_cycle()
-        disk, log = self._disk, self._log
+    def _plan(self, as_of_s: int) -> None:
+        assert self.planner is not None
+        disk, log, inflow_bytes = self._disk, self._log, int(self._disk.sums[kernels.INFLOW])
+        self._inflows = [*self._inflows, inflow_bytes][-max(1, DAY_S // self._cycle_s) :]
+        actions = self.planner.actions(self._state(as_of_s))
+        disk.sums[kernels.INFLOW] = 0
         purge.evict(disk, self._ids(actions, "evict"))
         purge.unpin(disk, self._ids(actions, "unpin"))
         prefetched = self._ids(actions, "prefetch")
@@ -140,7 +190,7 @@ class Run:
             self._prefetches.append((as_of_s, fetched))
         purge.pin(disk, log, self._ids(actions, "pin"), as_of_s)
 
-    def result(self, name: str, seconds: float) -> Result:
+    def result(self, name: str) -> Result:
         """The outcome of the counted window."""
         disk = self._disk
         sums = disk.sums
@@ -151,7 +201,7 @@ class Run:
             capacity_bytes=self.config.capacity_bytes,
             count_from_s=self._counted.count_from_s,
             peak_usage_bytes=int(sums[kernels.PEAK]),
-            seconds=seconds,
+            seconds=self.seconds,
             placed=Placed(
                 at_s,
                 prefetched,
@@ -177,13 +227,13 @@ class Run:
     def _advance(self, time_s: int, tally: Tally) -> None:
         stop = self._trace.first_at(time_s)
         if stop > self._served:
-            record = Record(self._outcome, tally)
+            record = Record(self.outcome, tally)
             serve(self._disk, self._rules, self._log, record, Part(self._served, stop))
             self._served = stop
         run_checks(self._disk, self._rules, self._log, time_s)
 
-    def _state(self, as_of_s: int, cycle_s: int) -> CacheState:
-        disk = self._disk
+    def _state(self, as_of_s: int) -> CacheState:
+        disk, cycle_s = self._disk, self._cycle_s
         item = np.flatnonzero(disk.latest_use != kernels.ABSENT)
         use = disk.latest_use[item]
         by_access = use < self._trace.n_accesses
@@ -199,7 +249,7 @@ class Run:
             last_access_s=last_use_s,
             pinned=(disk.flags[item] & kernels.PINNED) != 0,
             is_open=by_access & (last_use_s >= as_of_s),
-            inflow_bytes=self.inflow_bytes,
+            inflow_bytes=int(disk.sums[kernels.INFLOW]),
             peak_inflow_bytes=peak_inflow(self._inflows, cycle_s),
             lru_age_s=None if age == kernels.NONE else age,
             sure_inflow_bytes=sure_inflow(self._inflows, cycle_s),
@@ -220,6 +270,10 @@ class Run:
                 f"items are 0 … {self._trace.n_items - 1}"
             )
         return ids
+
+
+def _tally(trace: Trace, counted: Window) -> Tally:
+    return empty_tally(trace.time_s[counted.first :], first=counted.first)
 
 
 def _rules(config: CacheConfig) -> kernels.Rules:

@@ -9,7 +9,6 @@ wait for the bytes, which travel once. Not modelled: that a disk also writes, li
 
 import dataclasses
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -271,7 +270,6 @@ def simulate_federation(
     """
     if not caches:
         raise ConfigError("caches", "is empty; name at least one cache")
-    started = time.perf_counter()
     counted = window(trace, count_from_s)
     runs = {
         name: Run(
@@ -285,9 +283,8 @@ def simulate_federation(
     }
     for run in runs.values():
         run.until(int(trace.time_s[-1]) + 1)
-    seconds = time.perf_counter() - started
-    results = {name: run.result(LRU, seconds) for name, run in runs.items()}
-    return Shares(_total(list(results.values()), seconds, caches), results)
+    results = {name: run.result(LRU) for name, run in runs.items()}
+    return Shares(_total(list(results.values()), caches), results)
 
 
 def _parts(trace: Trace, caches: Mapping[str, CacheConfig]) -> list[tuple[str, Trace, BoolArray | None]]:
@@ -308,7 +305,7 @@ def _parts(trace: Trace, caches: Mapping[str, CacheConfig]) -> list[tuple[str, T
     return parts
 
 
-def _total(results: Sequence[Result], seconds: float, caches: Mapping[str, CacheConfig]) -> Result:
+def _total(results: Sequence[Result], caches: Mapping[str, CacheConfig]) -> Result:
     """Every count is the sum over the caches; hours are joined by time."""
     sums = {
         field.name: sum(getattr(result, field.name) for result in results)
@@ -319,7 +316,7 @@ def _total(results: Sequence[Result], seconds: float, caches: Mapping[str, Cache
     return Result(
         **(sums | {"capacity_bytes": capacity_bytes}),
         policy=LRU,
-        seconds=seconds,
+        seconds=sum(result.seconds for result in results),
         hourly=_hours([result.hourly for result in results]),
         fill=_fills([result.fill for result in results]),
     )

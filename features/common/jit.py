@@ -49,13 +49,18 @@ def kernel(function: _Kernel) -> _Kernel:
 
 
 def bare(function: _Kernel) -> _Kernel:
-    """A kernel that creates no array: it goes without numba's reference counting, which is slow in loops."""
-    return _compiled(function, _nrt=False)
+    """A kernel that creates no array: it goes without numba's reference counting, which is slow in loops.
+
+    It becomes part of each kernel that calls it: a call would pass all fields of all arrays of its arguments,
+    which takes longer than most of what is called.
+    """
+    return _compiled(function, _nrt=False, forceinline=True)
 
 
 def inner(function: _Kernel) -> _Kernel:
     """A bare kernel that only kernels call: an entry for Python may take most of its compilation."""
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    no_entry = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _compiled(function, _nrt=False, forceinline=True, **no_entry)
 
 
 def direct(function: _Kernel) -> _Kernel:

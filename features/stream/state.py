@@ -84,12 +84,13 @@ def new_state(n_files: int, n_datasets: int) -> State:
         np.empty((n_datasets, DATASET_WIDTH)),
         np.empty((n_datasets, PASSES, PASS_WIDTH)),
     )
-    _forget_all(state)
+    forget_all(state)
     return state
 
 
 @bare
-def _forget_all(state: State) -> None:
+def forget_all(state: State) -> None:
+    """Begin anew: nothing was read yet."""
     for k in range(state.file.shape[0]):
         forget_file(state.file[k])
     for k in range(state.dataset.shape[0]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,8 +15,10 @@ class Stopped(BaseException):
 
 
 class Stopping:
+    """Whether a signal came. `is_reporting`: Python reports a Stopped that it dropped, and raises none."""
+
     def __init__(self) -> None:
-        self._came = self._at_once = self._has_raised = False
+        self._came = self._at_once = self._has_raised = self.is_reporting = False
 
     def __call__(self) -> bool:
         """Whether one came since the block began."""
@@ -34,12 +37,14 @@ class Stopping:
 
     def take(self, *_: object) -> None:
         self._came = True
-        if self._at_once and not self._has_raised:
+        if self._at_once and not self._has_raised and not self.is_reporting:
             self._has_raised = True
             raise Stopped
 
     def send_again(self) -> None:
         """Send the main thread a signal that raises Stopped once more if the block still goes on."""
+        while self.is_reporting:
+            time.sleep(0.01)
         self._has_raised = False
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
@@ -66,9 +71,13 @@ def _sent_again(stopping: Stopping) -> Iterator[None]:
         if not issubclass(unraisable.exc_type, Stopped):
             report(unraisable)
             return
-        timer = threading.Timer(0.01, stopping.send_again)  # a signal that came in here would be dropped, too
-        timer.start()
-        timers.append(timer)
+        stopping.is_reporting = True  # a Stopped raised in here would be dropped, too
+        try:
+            timer = threading.Timer(0.01, stopping.send_again)
+            timer.start()
+            timers.append(timer)
+        finally:
+            stopping.is_reporting = False
 
     sys.unraisablehook = send_again
     try:

@@ -17,7 +17,7 @@ from features.common.units import TOO_FEW_DAYS, format_bytes
 from models.evaluation.metrics import CONFIDENCE, mean_interval
 from prefetch.plan.planner import ValuePlanner
 from replay.config import CacheConfig
-from replay.engine import Run, drive
+from replay.engine import Run
 from replay.result import Result
 from replay.trace import Trace, window
 
@@ -245,21 +245,27 @@ UNPROVEN = 0.5
 """Of models that were never tried: saves about as much as 1 with good ones, and loses less with bad ones."""
 
 
-def choose_weight(
-    trace: Trace, cache: CacheConfig, planner: ValuePlanner, *, cycle_s: int, from_s: int
-) -> float:
-    """The weight with which plans of `planner` bring the fewest bytes over the WAN; of equals the largest.
+def weighed(
+    trace: Trace, cache: CacheConfig, planner: ValuePlanner, *, cycle_s: int, from_s: int, last_s: int
+) -> dict[float, Run]:
+    """Replays that try each weight in plans by `planner`, from `from_s` on, and have yet to reach `last_s`.
 
-    Plans are made from `from_s` to the end of `trace`. The later half of that time counts: a cache full of
-    LRU's choices takes a while to turn over. All weights advance together: each prediction is read once.
+    The later half of that time counts: a cache full of LRU's choices takes a while to turn over.
     """
-    span = int(trace.time_s[0]), int(trace.time_s[-1])
-    counted = window(trace, (from_s + span[1]) // 2)
-    runs = [Run(trace, cache, counted, _weighted(planner, weight)) for weight in WEIGHTS]
-    drive(runs, cycle_s=cycle_s, plan_from_s=from_s, span=span)
-    missed = [run.result("lru+plan", 0.0).wan_bytes for run in runs]
-    return WEIGHTS[missed.index(min(missed))]
+    counted = window(trace, (from_s + last_s) // 2)
+
+    def run(weight: float) -> Run:
+        planned = weighted(planner, weight)
+        return Run(trace, cache, counted, planned, cycle_s=cycle_s, plan_from_s=from_s)
+
+    return {weight: run(weight) for weight in WEIGHTS}
 
 
-def _weighted(planner: ValuePlanner, weight: float) -> ValuePlanner:
+def best_weight(runs: Mapping[float, Run]) -> float:
+    """The weight whose replay brought the fewest bytes over the WAN; of equals the largest."""
+    return min(runs, key=lambda weight: (runs[weight].counted_wan_bytes, -weight))
+
+
+def weighted(planner: ValuePlanner, weight: float) -> ValuePlanner:
+    """`planner` with one weight of the models at every capacity."""
     return dataclasses.replace(planner, model_weight=lambda _: weight)

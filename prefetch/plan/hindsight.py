@@ -6,9 +6,9 @@ two, and so on, and at which of those files were read within the horizon: later 
 of each file.
 """
 
-import functools
 import logging
 import math
+import threading
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -17,7 +17,7 @@ import numpy as np
 from features.common.arrays import AnyFloatArray, FloatArray, Ids, IntArray
 from features.common.errors import ServiceError, StaleInputError
 from features.common.jit import bare
-from prefetch.plan.scores import KEPT, UNKNOWN, Chances, Scores, places
+from prefetch.plan.scores import UNKNOWN, Chances, Scores, places
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ LATEST = 2
 """Predictions that were made more than so many horizons before the next say nothing."""
 EDGES = np.array([0.003, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
 """Chances between which files count together."""
-SMALL = 1e-3
+SMALL, TERMS = 0.1, 8
 """Of chances below it a series says, right to a billionth, how much of them is due in a part of the time."""
 BELIEVED = 3.0
 """So many of the reads that are expected in each of these classes count as seen."""
@@ -37,42 +37,58 @@ ScoresAt = Callable[[int], Scores]
 """The latest predictions at a time, or StaleInputError."""
 EarlierAt = Callable[[int, int], Scores]
 """The same for a time and a horizon (s): only the chances within that and the last reads are needed."""
-_looks = WeakKeyDictionary[ScoresAt, dict[tuple[int, int, int], tuple[int, FloatArray | None]]]()
-"""By time, horizon and number of files, the time before and what `_came_of` says: later plans, and
-those of other caches, look back at the same predictions.
-"""
 
 
-@functools.lru_cache(maxsize=KEPT)
+class _Looks:
+    """What `_came_of` says by time, horizon and number of files, with the time before, of one source.
+
+    Plans look back at the same predictions later, and those of other caches do: each look is made once.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int, int], tuple[int, FloatArray | None]] = {}
+        self._locks: dict[int, threading.Lock] = {}
+
+    def at_one_horizon(self, length_s: int) -> threading.Lock:
+        """Held while one looks: arrays of earlier predictions may change when a later time is asked for."""
+        return self._locks.setdefault(length_s, threading.Lock())
+
+
+_looks = WeakKeyDictionary[ScoresAt | EarlierAt, _Looks]()
+"""By what gives earlier predictions."""
+
+
 def proved(
     scores_at: ScoresAt, scores: Scores, horizon: int, n_files: int, earlier_at: EarlierAt | None = None
 ) -> Chances:
     """The chances of `scores` within a horizon (an index), less where they promised too much before.
 
     What a queue names keeps its chance, and teaches nothing. No chance is raised. `earlier_at`: for
-    predictions before; None: `scores_at`.
+    predictions before; None: `scores_at`. Several threads may look at once.
     """
     before = earlier_at or (lambda at_s, _: scores_at(at_s))
     length_s, at_s, sums = scores.horizons_s[horizon], scores.as_of_s, np.zeros((4, EDGES.size + 1))
     later: Scores | None = scores
-    known = _looks.setdefault(scores_at, {})
-    for _ in range(LOOKS):
-        earlier: Scores | None = None
-        key = at_s, length_s, n_files
-        try:
-            if key not in known:
-                later = later or before(at_s, length_s)
-                earlier = before(later.as_of_s - length_s, length_s)
-                known[key] = later.as_of_s - length_s, _came_of(earlier, later, length_s, n_files)
-        except StaleInputError:
-            break
-        except ServiceError as error:  # a plan needs today's predictions only
-            _log.warning("no chance is corrected by what came of predictions before: %s", error)
-            break
-        (at_s, counts), later = known[key], earlier
-        if counts is None:
-            break
-        sums += counts
+    looks = _looks.setdefault(earlier_at or scores_at, _Looks())
+    with looks.at_one_horizon(length_s):
+        for _ in range(LOOKS):
+            earlier: Scores | None = None
+            key = at_s, length_s, n_files
+            try:
+                if key not in looks.known:
+                    later = later or before(at_s, length_s)
+                    earlier = before(later.as_of_s - length_s, length_s)
+                    counts = _came_of(earlier, later, length_s, n_files)
+                    looks.known[key] = later.as_of_s - length_s, counts
+            except StaleInputError:
+                break
+            except ServiceError as error:  # a plan needs today's predictions only
+                _log.warning("no chance is corrected by what came of predictions before: %s", error)
+                break
+            (at_s, counts), later = looks.known[key], earlier
+            if counts is None:
+                break
+            sums += counts
     stated, expected, read, n = sums[:, sums[0] > 0]
     return Chances(scores, horizon, stated / n, np.minimum(1, (read + BELIEVED) / (expected + BELIEVED)))
 
@@ -125,8 +141,10 @@ def _count(
             at += 1
         sums[0, at] += stated
         if stated < SMALL:  # most are, and logarithms take most of the time
-            curve = (1 - known_share) * stated / 2 * (1 + (2 - known_share) * stated / 3)
-            sums[1, at] += known_share * stated * (1 + curve)
+            series = 1.0
+            for k in range(TERMS, 0, -1):
+                series = 1 + (k - known_share) * stated / (k + 1) * series
+            sums[1, at] += known_share * stated * series
         else:
             sums[1, at] -= math.expm1(known_share * math.log1p(-stated))
         sums[2, at] += entry != UNKNOWN and last_read_s[entry] >= since_s

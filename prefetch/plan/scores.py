@@ -118,11 +118,13 @@ class Chances:
         return entry[self.of(entry) >= least]
 
 
-@functools.lru_cache(maxsize=KEPT)
 def places(scores: Scores, n_files: int) -> Ids:
     """The entry of each dense file id in `scores`, int32[n_files]; UNKNOWN where there is none."""
-    if scores.place is not None:
-        return scores.place
+    return _places(scores, n_files) if scores.place is None else scores.place
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _places(scores: Scores, n_files: int) -> Ids:
     place = np.full(n_files, UNKNOWN, np.int32)
     place[scores.item] = np.arange(scores.item.size)
     return place

@@ -213,6 +213,8 @@ def on_disk(
 
     def here(column: _Numbers) -> _Numbers:
         """`column` of the files with a score as one of all on disk, 0 of the others."""
+        if at.size == entry.size:
+            return column
         values = np.zeros(entry.size, column.dtype)
         values[at] = column
         return values

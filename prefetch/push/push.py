@@ -209,7 +209,7 @@ class _ItemRun:
 def _kind(item: Item, receipt: Receipt) -> str:
     """The error of a failed item without what differs from item to item: its URLs, paths and numbers."""
     file = re.escape(item.name.rpartition("/")[2])
-    return _LONG_NUMBER.sub("…", re.sub(rf"[^\s;]*{file}", "…", receipt.error or "no error was told"))
+    return _LONG_NUMBER.sub("…", re.sub(rf"[^\s;]*{file}", "…", receipt.error or "no error was stated"))
 
 
 def _by_kind(failures: Counter[str]) -> dict[str, int]:

@@ -98,7 +98,7 @@ class Broker:
     def subscribed(
         self, destinations: Sequence[str], *, client: str, most_bytes: int
     ) -> Iterator[Subscription]:
-        """Follow `destinations` in the block. While `client` is away the broker keeps messages of topics.
+        """Receive messages of `destinations` in a `with`. The broker keeps those of topics for `client`.
 
         Bodies over `most_bytes` are dropped. Raises BrokerUnavailable, also in the block.
         """

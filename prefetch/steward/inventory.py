@@ -20,7 +20,7 @@ from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Packet
 
 FOUND_AT_ONCE: Final = 2**16
-"""Files that the steward is told at once: the arrays of a million would take 100 MB."""
+"""Files that the steward gets at once: the arrays of a million would take 100 MB."""
 ABSENT_PER_HELD: Final = 2
 FEWEST_ABSENT: Final = 1000
 """At least so many files become known that only earlier reports name, or `ABSENT_PER_HELD` per file held."""

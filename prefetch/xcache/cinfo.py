@@ -21,7 +21,7 @@ VERSION = 4
 MAX_BYTES = 64 * 2**20
 # No file has a petabyte; of sizes beyond it a few would not fit into a sum of 64 bits.
 MAX_FILE_BYTES = 2**50
-# A cache keeps 20 unless told otherwise, and merges older ones.
+# A cache keeps 20 unless configured otherwise, and merges older ones.
 MAX_RECORDS = 100_000
 BYTES_PER_BLOCK = 512
 """Of `st_blocks`."""

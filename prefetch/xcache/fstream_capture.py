@@ -54,7 +54,7 @@ def _server(remote: str, stod: int, server_id: int) -> Server:
 class Access:
     """One open, with its close if that was reported. The window is that of the open; times s since 1970.
 
-    `known_s`: when the datagram of the open was sent; `work`: what its session works for, as far as told.
+    `known_s`: when the datagram of the open was sent; `work`: what its session works for, as far as reported.
     """
 
     server: Server

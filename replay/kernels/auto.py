@@ -36,6 +36,7 @@ from replay.kernels.scored_files import (
     choose,
     empty_disk,
     insert,
+    put_back,
     remove,
 )
 
@@ -210,6 +211,14 @@ def removed(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file
         drop(order, file)
     if valued.disk.place.size and valued.disk.place[file] >= 0:
         remove(valued.disk, file, valued.n_bytes[file])
+
+
+@bare
+def may_go(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file: int) -> None:
+    """A file need not stay any more. `orders`, `valued`: see `removed`."""
+    heuristics.may_go(orders[LRU], file)
+    if valued.disk.place.size:
+        put_back(valued.disk, file)
 
 
 @bare

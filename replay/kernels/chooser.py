@@ -1,8 +1,8 @@
 """The choice of an order of eviction among several, by the bytes that each misses.
 
 Orders are compared by round, and earlier rounds count less. To change costs something, as the disk holds
-what the order before chose: another one must surely miss less, at first than the first one. Orders that are
-trusted begin where the best one is, and need no such proof. They are left before they have cost much
+what the order before chose: another one must miss significantly less, at first than the first one. Orders
+that are trusted begin where the best one is, and need no such proof. They are left before they have cost much
 (`MOST_LOST`), but not for less than a change may cost (`CHANGED`).
 """
 
@@ -19,7 +19,7 @@ ROUND = 1 / 16
 HALF_LIFE = 64
 """Rounds after which a result counts half."""
 FEWEST = 4
-"""Rounds, weighted, before another order surely misses less."""
+"""Rounds, weighted, before it is judged whether another order misses significantly less."""
 SURENESS = 2.33
 """Standard errors, at each round, by which an order must have missed less than the one that is followed."""
 MARGIN = 0.01
@@ -48,7 +48,7 @@ class Chooser(NamedTuple):
     `missed`: float64[n], `products`: float64[n, n], of earlier rounds. `is_trusted`: bool[n]; `saved`:
     float64[n], bytes over the followed order since it is followed. `sums`: float64[4], weights of the rounds
     and of their squares, time of the first read, bytes that LRU missed in all. `state`: int64[2], the order
-    that surely misses least of those that are not trusted, and the one that is followed.
+    with the most significant lead of those that are not trusted, and the one that is followed.
     """
 
     round_bytes: float
@@ -153,7 +153,7 @@ def _end_round(chooser: Chooser) -> None:
 
 @inner
 def _surest(chooser: Chooser, followed: int) -> int:
-    """Of those that are not trusted, the order that surely misses less than `followed`, or that itself."""
+    """The order, of those not trusted, that misses significantly less than `followed`; `followed` if none."""
     missed, products, weight = chooser.missed, chooser.products, chooser.sums[WEIGHT]
     n_rounds = weight**2 / chooser.sums[WEIGHT2]
     if n_rounds < FEWEST:

@@ -16,7 +16,7 @@ from replay.kernels import heuristics
 from replay.kernels.agenda import DUE_S, WHAT, Agenda, enter, new_agenda, next_s, strike
 from replay.kernels.auto import Learnt
 from replay.kernels.followed import Ask, Event, Followed
-from replay.kernels.heuristics import ALL, LRU, Heuristic, new_heuristic
+from replay.kernels.heuristics import ALL, LRU, Heuristic, new_heuristic, without_turns
 from replay.kernels.links import newer, oldest
 from replay.kernels.scored_files import Eviction
 
@@ -129,7 +129,7 @@ def new_cache(capacity_bytes: int, delays: Delays, learnt: Learnt, size: IntArra
         held=np.full(m, ABSENT, np.int64),
         open_until_s=np.full(m, LONG_AGO),
         last_use_s=np.zeros(m, np.int64),
-        own=new_heuristic(LRU, 0, m, 0),
+        own=without_turns(new_heuristic(LRU, 0, m, 0)),
         opens=np.zeros(m, np.int32),
         spare=np.zeros(m, np.bool_),
         pinned=np.zeros(m, np.bool_),
@@ -195,7 +195,7 @@ def serve(cache: Cache, order: Followed, reads: Reads, begins_s: FloatArray) -> 
 def _act(cache: Cache, order: Followed, kind: int, file: int, now_s: int) -> None:
     """What is due happens."""
     if kind == CLOSED:
-        _close(cache, file)
+        _close(cache, order, file)
     elif kind == LOOK:
         _look(cache, order, now_s, wide(0))
     elif kind == GOES:
@@ -261,7 +261,7 @@ def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) ->
             _open(cache, file)
         _look(cache, order, now_s, n_bytes)
         if has:
-            _close(cache, file)
+            _close(cache, order, file)
     if sums[USED] + n_bytes > cache.capacity:
         _purge(cache, order, sums[USED] + n_bytes - cache.capacity, now_s, file)
     if sums[USED] + n_bytes > cache.capacity:
@@ -275,8 +275,10 @@ def _fetch(cache: Cache, order: Followed, file: int, needed: int, now_s: int) ->
 
 
 @bare
-def carry_out(cache: Cache, order: Followed, coming: IntArray, now_s: int) -> None:
-    """A plan is there: make room for the files that it prefetches, and begin to fetch them."""
+def carry_out(cache: Cache, order: Followed, unpinned: IntArray, coming: IntArray, now_s: int) -> None:
+    """A plan is there: let go what it unpinned, make room for what it prefetches, and begin to fetch that."""
+    for file in unpinned:
+        order_of.may_go(wide(file), *order)
     if cache.delays.look_s:
         n_bytes = 0
         for file in coming:
@@ -350,6 +352,7 @@ def _victims(cache: Cache, order: Followed, n_bytes: int, now_s: int) -> int:
     n_others = order_of.victims(Ask(eviction, first[n:]), cache.learnt, *order)
     for file in first[:n]:
         spare[file] = False
+        order_of.may_go(wide(file), *order)
     return n + n_others
 
 
@@ -357,7 +360,7 @@ def _victims(cache: Cache, order: Followed, n_bytes: int, now_s: int) -> int:
 def _go(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     """An eviction takes effect, unless the file is open."""
     cache.sums[LEAVING] -= cache.leaving[file]
-    _close(cache, file)
+    _close(cache, order, file)
     if cache.held[file] != ABSENT and cache.open_until_s[file] <= now_s:
         cache.away[file] |= cache.by_plan[file]
         _remove(cache, order, file, now_s)
@@ -389,7 +392,7 @@ def _remove(cache: Cache, order: Followed, file: int, now_s: int) -> None:
     cache.is_first[file] = False
     if cache.pinned[file]:
         cache.pinned[file] = False
-        cache.spare[file] = cache.opens[file] > 0
+        cache.spare[file] = cache.opens[file] > 0  # it is not on disk: it may go once it comes again
 
 
 @inner
@@ -408,6 +411,8 @@ def _open(cache: Cache, file: int) -> None:
 
 
 @inner
-def _close(cache: Cache, file: int) -> None:
+def _close(cache: Cache, order: Followed, file: int) -> None:
     cache.opens[file] = max(0, cache.opens[file] - 1)
     cache.spare[file] = cache.opens[file] > 0 or cache.pinned[file]
+    if not cache.spare[file]:
+        order_of.may_go(file, *order)

@@ -88,9 +88,9 @@ class Disk(NamedTuple):
     `latest_use`: the place of the use in the order of closes (0 … n - 1), n + k for touch k, or ABSENT: then
     the file is not on the disk, not even with a size of 0. `held`: bytes on disk, from the file's start;
     `opened`: the access that began the file's latest session, or ABSENT after a touch; `session`: int64[m,
-    2], columns UNTIL and ASKED; `ssd`: the access that last read the file on the SSD, or ABSENT. `touches`:
-    file and time of each touch, oldest first; `still_open`: accesses behind OPEN_TAIL whose session has not
-    ended.
+    2], columns UNTIL and ASKED; `ssd`: the access that last read the file on the SSD, or ABSENT (without an
+    SSD no entry). `touches`: file and time of each touch, oldest first; `still_open`: accesses behind
+    OPEN_TAIL whose session has not ended.
     """
 
     size: IntArray
@@ -119,7 +119,7 @@ def empty_disk(size: IntArray, refused: BoolArray, rules: Rules, start_s: int) -
         flags=np.where(refused, REFUSED, 0).astype(np.uint8),
         opened=np.full(m, ABSENT, np.int32),
         session=np.full((m, 2), ABSENT, np.int64),
-        ssd=np.full(m, ABSENT, np.int32),
+        ssd=np.full(m if rules.ssd else 0, ABSENT, np.int32),
         touches=np.empty((2 * m + 2, 2), np.int64),
         still_open=np.empty(m + 1, np.int64),
         sums=sums,
@@ -140,7 +140,7 @@ def hold(disk: Disk, file: int, extra: Count) -> None:
     sums[USED] += extra
     sums[INFLOW] += extra
     sums[PEAK] = max(sums[PEAK], sums[USED])
-    if disk.ssd[file] != ABSENT:
+    if disk.ssd.size and disk.ssd[file] != ABSENT:
         sums[SSD_USED] += extra
 
 
@@ -150,7 +150,7 @@ def remove(disk: Disk, file: int) -> None:
     sums = disk.sums
     held = disk.held[file]
     sums[USED] -= held
-    if disk.ssd[file] != ABSENT:
+    if disk.ssd.size and disk.ssd[file] != ABSENT:
         sums[SSD_USED] -= held
         disk.ssd[file] = ABSENT
     if disk.flags[file] & PREFETCHED:

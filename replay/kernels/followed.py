@@ -92,6 +92,17 @@ def drop(file: int, heuristic: Heuristic | None, learned: Learned | None, auto: 
 
 
 @inner
+def may_go(file: int, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None) -> None:
+    """A file need not stay any more."""
+    if heuristic is not None:
+        heuristics.may_go(heuristic, file)
+    if learned is not None:
+        by_model.may_go(learned, file)
+    if auto is not None:
+        by_shadows.may_go(auto.heuristics, auto.valued, file)
+
+
+@inner
 def tell(
     file: int, due_s: float, heuristic: Heuristic | None, learned: Learned | None, auto: Auto | None
 ) -> None:

@@ -10,7 +10,7 @@ from features.stream.state import Read, update
 from replay.kernels import heuristics
 from replay.kernels.auto import Learnt, Valued, begin, no_valued, store_valued
 from replay.kernels.heuristics import LRU, Heuristic, drop, new_heuristic, note_read, store
-from replay.kernels.scored_files import Eviction, Known, choose, remove
+from replay.kernels.scored_files import Eviction, Known, choose, put_back, remove
 
 
 class Learned(NamedTuple):
@@ -59,6 +59,14 @@ def removed(of: Learned, file: int) -> None:
         drop(of.lru, file)
     if of.valued.disk.place[file] >= 0:
         remove(of.valued.disk, file, of.valued.n_bytes[file])
+
+
+@bare
+def may_go(of: Learned, file: int) -> None:
+    """A file need not stay any more."""
+    if of.begun[0] < 0:
+        heuristics.may_go(of.lru, file)
+    put_back(of.valued.disk, file)
 
 
 @bare

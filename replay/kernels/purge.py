@@ -284,7 +284,7 @@ def unpin(disk: Disk, files: IntArray) -> None:
         disk.flags[file] &= ~np.uint8(kernels.PINNED)
 
 
-@bare
+@inner
 def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
     """Make a file the newest, putting it on the disk if it is absent.
 
@@ -309,8 +309,10 @@ def touch(disk: Disk, log: AccessLog, file: int, now: int) -> None:
 @inner
 def _forget_touches(disk: Disk, log: AccessLog) -> None:
     """Make room in `touches`, which has it for two of each file: keep those that are a file's latest use."""
-    n_latest = 0
-    for k in range(disk.sums[kernels.TOUCH_TAIL], disk.sums[kernels.N_TOUCHES]):
+    n_latest, n_touches = 0, disk.sums[kernels.N_TOUCHES]
+    for k in range(disk.sums[kernels.TOUCH_TAIL], n_touches):
+        if k + AHEAD < n_touches:
+            fetch(disk.latest_use, disk.touches[k + AHEAD, kernels.TOUCHED_FILE])
         file = disk.touches[k, kernels.TOUCHED_FILE]
         if disk.latest_use[file] == log.item.size + k:
             disk.touches[n_latest, kernels.TOUCHED_FILE] = file

@@ -28,11 +28,15 @@ OUTCOME_KEPT = 1 - 1 / 2048
 # Entries of Values.outcomes.
 READ, UNREAD = range(2)
 # Entries of Disk.sums.
-N_HELD, USED, PEAK = range(3)
+N_HELD, USED, PEAK, N_EVICTABLE = range(4)
 
 
 class Disk(NamedTuple):
-    """Files on disk. `place`: int32[m], index of each file in `held`, -1 if absent; `sums`: see above."""
+    """Files on disk. `place`: int32[m], index of each file in `held`, -1 if absent; `sums`: see above.
+
+    Victims are drawn from the first `N_EVICTABLE` of `held`; behind them are files that stayed when they were
+    drawn, until `put_back` says that they may go.
+    """
 
     place: Ids
     held: Ids
@@ -95,7 +99,7 @@ class Eviction(NamedTuple):
 
 def empty_disk(n_files: int) -> Disk:
     """A disk for `n_files` files, with none."""
-    return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(3, np.int64))
+    return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(4, np.int64))
 
 
 def no_values(n_files: int) -> Values:
@@ -121,7 +125,7 @@ def new_rule(models: HorizonModels) -> Rule:
 @bare
 def choose(disk: Disk, known: Known, rule: Rule, eviction: Eviction, victim: Ids) -> int:
     """Write the files that should go to `victim`, until their bytes are enough; their number."""
-    n_held, missing, n = disk.sums[N_HELD], eviction.n_bytes, 0
+    missing, n = eviction.n_bytes, 0
     while missing > 0:
         file = least_valuable(disk, known, rule, eviction.spare, eviction.now_s)
         if file < 0:
@@ -130,7 +134,8 @@ def choose(disk: Disk, known: Known, rule: Rule, eviction: Eviction, victim: Ids
         victim[n] = file
         missing -= eviction.bytes_of[file]
         n += 1
-    disk.sums[N_HELD] = n_held
+    for k in range(n - 1, -1, -1):  # as they came: where nothing stays, all is in place again
+        put_back(disk, wide(victim[k]))
     return n
 
 
@@ -180,8 +185,8 @@ def worth(known: Known, rule: Rule, file: int, now_s: float) -> float:
 @inner
 def _drawn(disk: Disk, values: Values, spare: BoolArray) -> int:
     """A file on disk that is not spared; -1 if there is none."""
-    while disk.sums[N_HELD] > 0:
-        file = wide(disk.held[_draw(values.seed, disk.sums[N_HELD])])
+    while disk.sums[N_EVICTABLE] > 0:
+        file = wide(disk.held[_draw(values.seed, disk.sums[N_EVICTABLE])])
         if not (spare.size and spare[file]):
             return int(file)
         set_aside(disk, file)
@@ -248,6 +253,7 @@ def insert(disk: Disk, file: int, n_bytes: int) -> None:
     n = disk.sums[N_HELD]
     disk.held[n], disk.place[file] = file, n
     disk.sums[N_HELD] += 1
+    put_back(disk, file)
     disk.sums[USED] += n_bytes
     disk.sums[PEAK] = max(disk.sums[PEAK], disk.sums[USED])
 
@@ -255,16 +261,32 @@ def insert(disk: Disk, file: int, n_bytes: int) -> None:
 @bare
 def remove(disk: Disk, file: int, n_bytes: int) -> None:
     """Remove a file that is on disk."""
-    set_aside(disk, file)
+    if disk.place[file] < disk.sums[N_EVICTABLE]:
+        set_aside(disk, file)
+    disk.sums[N_HELD] -= 1
+    _swap(disk, file, disk.sums[N_HELD])
     disk.place[file] = -1
     disk.sums[USED] -= n_bytes
 
 
 @bare
 def set_aside(disk: Disk, file: int) -> None:
-    """Move a file behind those that are drawn from; adding 1 to N_HELD undoes the last one."""
-    disk.sums[N_HELD] -= 1
-    last, place = disk.sums[N_HELD], disk.place[file]
-    moved = disk.held[last]
-    disk.held[place], disk.place[moved] = moved, place
-    disk.held[last], disk.place[file] = file, last
+    """Move a file that may be drawn behind those that may."""
+    disk.sums[N_EVICTABLE] -= 1
+    _swap(disk, file, disk.sums[N_EVICTABLE])
+
+
+@bare
+def put_back(disk: Disk, file: int) -> None:
+    """From now on a file on disk may be drawn."""
+    if disk.place[file] >= disk.sums[N_EVICTABLE]:
+        _swap(disk, file, disk.sums[N_EVICTABLE])
+        disk.sums[N_EVICTABLE] += 1
+
+
+@inner
+def _swap(disk: Disk, file: int, to: int) -> None:
+    """Exchange the places of a file and of the one at `to`."""
+    place, other = disk.place[file], disk.held[to]
+    disk.held[place], disk.place[other] = other, place
+    disk.held[to], disk.place[file] = file, to

@@ -60,5 +60,7 @@ def rehearse(name: str) -> None:
     steward.read(file, 0, 2.0)
     steward.stored(file, 1, 2.0)
     steward.expect(file, 3.0)
+    steward.opened(file)
+    steward.closed(file)
     steward.victims(1, 4.0)
     steward.removed(file)

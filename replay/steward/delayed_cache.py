@@ -114,10 +114,12 @@ class DelayedCache:
         cache.is_first[first] = True
         cache.pinned[actions.unpin] = False
         cache.pinned[actions.pin[cache.held[actions.pin] != ABSENT]] = True
+        stayed = cache.spare.copy()
         cache.spare[:] = (cache.opens > 0) | cache.pinned
+        unpinned = np.flatnonzero(stayed & ~cache.spare)
         coming = actions.prefetch[cache.held[actions.prefetch] == ABSENT].astype(np.int64)
         self._make_room(coming.size)
-        kernel.carry_out(cache, self._order, coming, now_s)
+        kernel.carry_out(cache, self._order, unpinned, coming, now_s)
         enter(cache.agenda, now_s + cycle_s, what(PLAN, 0))
 
     def _make_room(self, n_coming: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
 from features.common.jit import direct
-from features.stream.state import Files, Read, new_state
+from features.stream.state import Files, Read, State, forget_all, new_state
 from replay.kernels import auto as kernel
 from replay.kernels import learned as of_model
 from replay.kernels.auto import N_HEURISTICS, NAMES, NOT_SAMPLED, SHADOWS, Learnt, Room, new_auto
@@ -65,22 +65,20 @@ class AccessHistory:
         n, d = larger(room, self.n_files), larger(d_room, n_datasets)
         if (n, d) == (room, d_room):
             return
-        unread, unscored = new_state(n - room, d - d_room), no_values(n - room)
-        extend(state.file, n, unread.file)
-        extend(state.dataset, d, unread.dataset)
-        extend(state.passes, d, unread.passes)
-        extend(files.n_files, d)
+        extend(state.file, n)
+        for of_datasets in (state.dataset, state.passes, files.n_files):
+            extend(of_datasets, d)
+        forget_all(State(state.file[room:], state.dataset[d_room:], state.passes[d_room:]))
         for numbers in (files.dataset, files.tier):
             extend(numbers, n)
         for unknown in (files.size_bytes, files.rank):
             extend(unknown, n, -1)
-        extend(values.log_rate, n, unscored.log_rate)
-        extend(values.at_s, n, unscored.at_s)
-        extend(values.due_s, n, unscored.due_s)
-        extend(values.due_from_s, n, unscored.due_from_s)
+        extend(values.log_rate, n)
+        for never in (values.at_s, values.due_s, values.due_from_s):
+            extend(never, n, np.nan)
 
 
-_expect = direct(expect)
+_expect, _may_go_learned = direct(expect), direct(of_model.may_go)
 _read_learned, _stored_learned = direct(of_model.read), direct(of_model.stored)
 _removed_learned, _victims_learned = direct(of_model.removed), direct(of_model.victims)
 
@@ -126,6 +124,9 @@ class LearnedOrder(ArrayOrder):
     def expect(self, file: int, due_s: float) -> None:
         _expect(self._of.known, file, float(due_s), float(self._of.clock[0]))
 
+    def may_go(self, file: int) -> None:
+        _may_go_learned(self._of, file)
+
     def bytes_on_disk(self, file: int) -> int | None:
         valued = self._of.valued
         return int(valued.n_bytes[file]) if valued.disk.place[file] >= 0 else None
@@ -149,7 +150,7 @@ def make_room_on_disk(disk: Disk, n_files: int) -> None:
 
 
 _read, _stored, _removed = direct(kernel.read), direct(kernel.stored), direct(kernel.removed)
-_take, _victims = direct(kernel.take), direct(kernel.victims)
+_take, _may_go, _victims = direct(kernel.take), direct(kernel.may_go), direct(kernel.victims)
 
 MOST_SAMPLED = 2**17
 """Of more files, a half, a quarter, … stand for all."""
@@ -242,6 +243,9 @@ class AutoOrder(ArrayOrder):
     def expect(self, file: int, due_s: float) -> None:
         if self._learns:
             _expect(self._of.known, file, float(due_s), float(self._of.clock[kernel.NOW_S]))
+
+    def may_go(self, file: int) -> None:
+        _may_go(self._of.heuristics, self._of.valued, file)
 
     def bytes_on_disk(self, file: int) -> int | None:
         return bytes_held(self._of.heuristics[LRU], file)

@@ -111,13 +111,18 @@ class EvictionOrder(Protocol):
         """Known work is expected to read the file at `due_s`, s since 1970; NaN: no longer."""
         del file, due_s
 
+    def may_go(self, file: int) -> None:
+        """A file that had to stay at an eviction need not any more."""
+        del file
+
     def bytes_on_disk(self, file: int) -> int | None:
         """What the file has on disk; None if it is not there."""
 
     def victims(self, n_bytes: int, now_s: float, spare: BoolArray) -> list[int]:
         """Files on disk, the least valuable first, until their bytes reach `n_bytes` or none is left.
 
-        `spare`: bool[files known or more], files that must stay. They remain on disk until `removed`.
+        `spare`: bool[files known or more], files that must stay; they may be left out until `may_go`. Victims
+        remain on disk until `removed`.
         """
 
 
@@ -135,13 +140,13 @@ FEWEST = 1024
 MOST_BYTES = 2**63 - 1
 
 _note_read, _store, _drop = direct(kernel.note_read), direct(kernel.store), direct(kernel.drop)
-_victims = direct(kernel.victims)
+_may_go, _victims = direct(kernel.may_go), direct(kernel.victims)
 
 _Number = TypeVar("_Number", bound=np.generic)
 
 
 class HeuristicOrder(ArrayOrder):
-    """The order of a kind (see `replay.kernels.heuristics`); 17 bytes per known file or a few more."""
+    """The order of a kind (see `replay.kernels.heuristics`); 25 bytes per known file or a few less."""
 
     def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
         """`n_files`: known from the beginning, which dataset-LRU does not allow."""
@@ -171,6 +176,9 @@ class HeuristicOrder(ArrayOrder):
 
     def removed(self, file: int) -> None:
         _drop(self._of, file)
+
+    def may_go(self, file: int) -> None:
+        _may_go(self._of, file)
 
     def bytes_on_disk(self, file: int) -> int | None:
         return bytes_held(self._of, file)
@@ -207,6 +215,8 @@ def make_room(order: Heuristic, n_files: int, n_datasets: int) -> None:
     if order.kind == DATASET_LRU:
         extend(order.dataset, room)
         extend(order.ends, larger(len(order.ends), n_datasets))
+    if order.turn.size:
+        extend(order.turn, room)
 
 
 def make_room_in_shadow(shadow: Shadow, n_files: int, n_datasets: int = 0) -> None:

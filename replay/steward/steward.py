@@ -153,12 +153,18 @@ class Steward:
         """A client that had opened the file has closed it."""
         self._opens[file] = max(0, self._opens[file] - 1)
         self._spare[file] = self._opens[file] > 0 or file in self._pinned
+        if not self._spare[file]:
+            self._order.may_go(file)
 
     def pin(self, files: Collection[int]) -> None:
         """The pins from now on: files that are no victims."""
         before, self._pinned = self._pinned, set(files)
-        for file in before | self._pinned:
-            self._spare[file] = self._opens[file] > 0 or file in self._pinned
+        for file in self._pinned:
+            self._spare[file] = True
+        for file in sorted(before - self._pinned):
+            if not self._opens[file]:
+                self._spare[file] = False
+                self._order.may_go(file)
 
     def evict_first(self, files: Collection[int]) -> None:
         """The files that go before all others from now on, in this order, each once."""
@@ -192,4 +198,5 @@ class Steward:
         others = self._order.victims(n_bytes, now_s, self._spare)
         for file in first:
             self._spare[file] = False
+            self._order.may_go(file)
         return [*first, *others]

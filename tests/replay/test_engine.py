@@ -1,6 +1,7 @@
 """The XCache engine against a brute force that sorts the whole disk at every check; single rules by hand."""
 
 import dataclasses
+import pickle
 import re
 from typing import Any
 
@@ -14,10 +15,12 @@ from xcache_oracle import brute_simulate, ids
 
 from features.common.errors import ConfigError, InputError
 from replay.bounds import byte_bound
+from replay.comparison import Candidates, compare, replay_of
 from replay.config import CacheConfig, expression, matching
 from replay.engine import Run, drive, simulate
 from replay.kernels.disk import TOUCH_ROOM
 from replay.planner import Actions, CacheState
+from replay.result import Result
 from replay.trace import Trace, window
 
 
@@ -113,11 +116,90 @@ def test_touches_that_matter_no_more_may_be_forgotten_at_any_time(
     trace: Trace, config: CacheConfig, seed: int, room: int
 ) -> None:
     planners = [RandomPlanner(trace.n_items, seed) for _ in range(2)]
-    early, late = runs = [Run(trace, config, window(trace, None), planner) for planner in planners]
+    counted = window(trace, None)
+    early, late = runs = [Run(trace, config, counted, planner, cycle_s=600) for planner in planners]
     early._disk.sums[TOUCH_ROOM] = room  # that of so few files is all of the array, as in `late`
-    drive(runs, cycle_s=600, plan_from_s=None, span=(int(trace.time_s[0]), int(trace.time_s[-1])))
+    drive(runs, int(trace.time_s[-1]) + 1)
     assert planners[0].seen == planners[1].seen
-    assert early.result("", 0.0).wan_bytes == late.result("", 0.0).wan_bytes
+    assert early.result("").wan_bytes == late.result("").wan_bytes
+
+
+@cases(40, thorough=1000)
+@given(traces(), configs(), times, times, st.integers(0, 9))
+def test_replays_in_step_that_count_anew_on_the_way_are_those_of_each_alone(
+    trace: Trace, config: CacheConfig, tried_s: int, count_from_s: int, seed: int
+) -> None:
+    first_s, last_s = int(trace.time_s[0]), int(trace.time_s[-1])
+    count_from_s = int(np.clip(count_from_s, first_s, last_s))
+    tried_s = int(np.clip(tried_s, first_s, count_from_s))
+    cycles_s = [600, 600, 900]
+    planners = [RandomPlanner(trace.n_items, seed + k) for k in range(3)]
+    runs = [
+        Run(trace, config, window(trace, tried_s), planner, cycle_s=cycle_s)
+        for planner, cycle_s in zip(planners, cycles_s, strict=True)
+    ]
+
+    def alone(k: int, of: Trace, count_from_s: int) -> tuple[Result, list[Any]]:
+        planner = RandomPlanner(trace.n_items, seed + k)
+        result = simulate(of, config, planner=planner, cycle_s=cycles_s[k], count_from_s=count_from_s)
+        return dataclasses.replace(result, seconds=0.0), planner.seen
+
+    boundaries: list[int] = []
+    if trace.first_at(tried_s) < trace.first_at(count_from_s):
+        tried = trace.until(count_from_s)
+        drive(runs, int(tried.time_s[-1]) + 1, workers=2, on_boundary=boundaries.append)
+        for k, run in enumerate(runs):
+            assert run.counted_wan_bytes == alone(k, tried, tried_s)[0].wan_bytes
+    for run in runs:
+        run.count_from(count_from_s)
+    drive(runs, last_s + 1, workers=2, on_boundary=boundaries.append)
+    assert boundaries == sorted(set(boundaries))
+    for k, run in enumerate(runs):
+        result, seen = alone(k, trace, count_from_s)
+        in_step = dataclasses.replace(run.result(result.policy), seconds=0.0)
+        assert pickle.dumps(in_step) == pickle.dumps(result)
+        assert planners[k].seen == seen
+
+
+def test_a_planner_that_fails_in_step_with_others_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = Trace(np.arange(50) * 600, np.arange(50, dtype=np.int32) % 5, np.full(5, 10))
+    planners = [RandomPlanner(5, k) for k in range(4)]
+    runs = [Run(trace, CacheConfig(40), window(trace, None), planner, cycle_s=600) for planner in planners]
+    boundaries: list[int] = []
+
+    def fail(state: CacheState) -> Actions:
+        raise InputError(f"no predictions at {state.as_of_s}")
+
+    def on_boundary(at_s: int) -> None:
+        boundaries.append(at_s)
+        if at_s == 6000:
+            monkeypatch.setattr(planners[2], "actions", fail)
+
+    with pytest.raises(InputError, match="no predictions at 6600"):
+        drive(runs, 50 * 600, workers=2, on_boundary=on_boundary)
+    assert boundaries == list(range(0, 6001, 600))
+
+
+def test_a_replay_that_is_over_stands_beside_those_that_follow_as_if_it_were_one_of_them() -> None:
+    trace = Trace(np.arange(400) * 60, np.arange(400, dtype=np.int32) * 7 % 23, np.full(23, 10))
+    config, name = CacheConfig(100, 0.5, 0.8), "plan"
+    times: dict[str, Any] = {"cycle_s": 600, "plan_from_s": 1200}
+    run = Run(trace, config, window(trace, 6000), RandomPlanner(23, 1), **times)
+    drive([run], int(trace.time_s[-1]) + 1)
+    compared = [
+        compare(
+            trace,
+            [Candidates(100, {"lru": None, "bound": None}, config, {"xcache": None, name: planner}, **times)],
+            count_from_s=6000,
+        )[0]
+        for planner in (RandomPlanner(23, 1), replay_of(run, name))
+    ]
+    results = [
+        {of: dataclasses.replace(row.result, seconds=0.0) for of, row in at.rows.items()} for at in compared
+    ]
+    assert pickle.dumps(results[0]) == pickle.dumps(results[1])
+    assert results[0][name].prefetch_bytes
+    assert compared[1].rows[name].cpu_s == run.cpu_s > 0
 
 
 @cases(50, thorough=2000)

@@ -104,9 +104,9 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     huge = job("huge", f"{origin}{NAMES[3]}") + f'(environment=("A" "{"x" * 2**20}"))'
     hostile = [huge, job("strange", *strange), job("many", *many)]
     jobs += [site.submit(description) for description in hostile]
-    assert eventually(lambda: all(map(site.has_begun, jobs)), 60)
+    assert eventually(lambda: all(map(site.has_begun, jobs)), 180)
     refused = "error: the files table knows none of the"
-    assert eventually(lambda: (spool / "log").read_text().count(refused) == 2, 60)
+    assert eventually(lambda: (spool / "log").read_text().count(refused) == 2, 180)
     assert len(list(spool.glob("*.done"))) == 3, "too long a description is not kept"
     assert not (tmp_path / "x").exists()
 

@@ -1,4 +1,4 @@
-"""The same jobs on a real standalone cluster, and by spark-submit with a zip of the rooms: the same rows."""
+"""The same jobs on a real standalone cluster, on YARN, and by spark-submit with a zip: the same rows."""
 
 import os
 import shutil
@@ -12,6 +12,7 @@ from typing import Any
 import pyspark
 import pytest
 import spark_cluster
+import yarn_server
 from daemons import needed
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
@@ -110,11 +111,23 @@ def check_same(site: Path, expected: Path) -> None:
 def test_a_cluster_of_two_workers_carries_a_state_to_the_same_rows(
     cluster: str, first: Path, second: Path, tmp_path: Path
 ) -> None:
-    site = copy_of(first, tmp_path)
     environment = {
         "CACHECAST_SPARK__MASTER": cluster,
         "CACHECAST_SPARK__CONF": '{ "spark.executor.memory" = "600m" }',
     }
+    check_second(copy_of(first, tmp_path), second, environment)
+
+
+@pytest.mark.verify
+def test_two_executors_of_yarn_carry_a_state_to_the_same_rows(
+    first: Path, second: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for environment in needed("YARN", yarn_server.running(tmp_path_factory.mktemp("yarn"), memory_mb=600)):
+        check_second(copy_of(first, tmp_path), second, environment)
+
+
+def check_second(site: Path, second: Path, environment: dict[str, str]) -> None:
+    """Compute the features at the second time elsewhere; they must be the same."""
     command = [sys.executable, "-c", MAIN, "features", "--conf", str(site), "--as-of", SECOND]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

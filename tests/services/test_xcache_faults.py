@@ -47,7 +47,8 @@ def item(cache: str, name: str, action: str = "prefetch", rank: int = 1, size_by
 
 
 def files(site: Loopback, what: str, n_files: int, size_bytes: int = SIZE) -> list[str]:
-    names = [f"/store/mc/{what}{number:02}.root" for number in range(n_files)]
+    """New ones, also where a test is tried again beside the same cache."""
+    names = [f"/store/mc/{what}{number:02}.{time.monotonic_ns()}.root" for number in range(n_files)]
     for name in names:
         site.add_file(name, os.urandom(size_bytes))
     return names
@@ -158,7 +159,8 @@ def test_an_origin_that_dies_mid_push_is_left_alone_until_reconsidered(
         assert states(journal)["planned"] == 24 - summary.pushed
         assert journal.reports.faults("one").keys() == {"source"}
         text = "\n".join(errors(journal).values())
-        assert re.search("connection (refused|error)", text, re.IGNORECASE), text
+        # A cache that is slow to give up lets its client time out, and answers on another connection.
+        assert re.search("connection (refused|error)|waits for the origin", text, re.IGNORECASE), text
         # Held files do not need the origin.
         pin = dataclasses.replace(item("one", names[0], "pin"), kind=PREFILL)
         beside = [dataclasses.replace(pin, as_of_s=AS_OF_S + 1)]

@@ -12,13 +12,13 @@ from jobs.ground.spark import java
 
 NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-_JAVA = (
+JAVA = (
     *("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"),
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
 _N_JARS = 7
 _TOLD_CHARS = 500
-_LOG4J = """\
+LOG4J = """\
 log4j.rootLogger=INFO,stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
@@ -42,7 +42,7 @@ def prepared(folder: Path, *, rpc_port: int, http_port: int) -> list[str]:
     """
     program, classes = java(), f"{folder}:{jars('hdfs', n=_N_JARS, script='hdfs.sh')}/*"
     _configure(folder, rpc_port, http_port)
-    words = [program, *_JAVA, f"-Dhadoop.log.dir={folder}", "-cp", classes]
+    words = [program, *JAVA, f"-Dhadoop.log.dir={folder}", "-cp", classes]
     if not (folder / "nn").exists():
         _format(folder, words)
     return words
@@ -70,7 +70,7 @@ def _format(folder: Path, words: list[str]) -> None:
 
 def _configure(folder: Path, rpc_port: int, http_port: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "log4j.properties").write_text(_LOG4J)
+    (folder / "log4j.properties").write_text(LOG4J)
     _xml(folder / "core-site.xml", {"fs.defaultFS": f"hdfs://localhost:{rpc_port}"})
     settings = {
         "dfs.replication": "1",

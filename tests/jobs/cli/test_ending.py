@@ -151,6 +151,22 @@ def test_a_second_signal_while_the_first_is_sent_again_loses_neither(monkeypatch
     assert stopping() and time.monotonic() - start_s < 10
 
 
+def test_a_signal_sent_again_while_the_first_is_still_reported_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(threading.Timer):
+        def start(self) -> None:
+            super().start()
+            time.sleep(0.3)
+
+    monkeypatch.setattr("jobs.ground.signals.threading.Timer", Slow)
+    start_s = time.monotonic()
+    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
+        SignalledInFinalizer()
+        time.sleep(20)
+    assert stopping() and time.monotonic() - start_s < 10
+
+
 def test_a_signal_in_a_finalizer_at_the_end_of_the_block_is_remembered() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with until_signalled() as stopping:

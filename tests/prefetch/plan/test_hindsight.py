@@ -1,6 +1,9 @@
 """Chances that are corrected by what came of earlier predictions."""
 
 import dataclasses
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.times import DAY_S, HOUR_S
-from prefetch.plan.hindsight import LOOKS, proved
+from prefetch.plan.hindsight import LOOKS, _came_of, proved
 from prefetch.plan.scores import NEVER_S, KnownWork, Scores, with_known
 
 H, N = 6 * HOUR_S, 6000
@@ -49,6 +52,20 @@ def corrected(made: dict[int, Scores], stated: float = 0.8) -> float:
 @pytest.mark.parametrize("read_share", [0.0, 0.05, 0.4, 0.79, 1.0])
 def test_a_stated_chance_becomes_the_share_that_was_read_but_is_not_raised(read_share: float) -> None:
     assert corrected(past(read_share)) == pytest.approx(min(0.8, read_share), abs=0.01)
+
+
+@pytest.mark.parametrize("stated", [1e-9, 1e-4, 0.02, 0.0999999, 0.1000001, 0.7])
+@pytest.mark.parametrize("known_share", [0.0, 0.01, 0.5, 0.999, 1.0, 1.7])
+def test_the_reads_expected_in_a_part_of_the_time_are_right_to_a_billionth(
+    stated: float, known_share: float
+) -> None:
+    item, known_s = np.arange(N), int(known_share * H)
+    earlier = Scores(0, item, item, (H,), np.full((1, N), stated), np.full(N, NEVER_S))
+    later = dataclasses.replace(earlier, as_of_s=2 * H, last_read_s=np.full(N, known_s))
+    sums = _came_of(earlier, later, H, N)
+    assert sums is not None
+    expected = -math.expm1(known_s / H * math.log1p(-stated))
+    assert sums.sum(axis=1) == pytest.approx([N * stated, N * expected, N, N], rel=1e-9)
 
 
 @pytest.mark.parametrize("late_s", [H // 3, H])
@@ -183,3 +200,37 @@ def test_a_later_plan_looks_back_only_at_what_is_new() -> None:
     asked.clear()
     assert (proved(scores_at, made[NOW_S], 0, N).of() == within(made)).all()
     assert asked == [NOW_S - H]
+
+
+def test_plans_in_threads_look_one_after_the_other_at_arrays_that_change() -> None:
+    """As replays beside a steward do, which share what gives earlier predictions, at times of their own."""
+    made = past(0.3) | {at_s - (LOOKS + 1) * H: of for at_s, of in past(0.6, seed=1).items()}
+    chances = np.linspace(0.5, 0.9, len(made))
+    made = {
+        at_s: dataclasses.replace(of, as_of_s=at_s, probability=np.full((1, N), chance))
+        for (at_s, of), chance in zip(made.items(), chances, strict=True)
+    }
+    arrays = {slot: (np.zeros((1, N)), np.zeros(N, np.int64)) for slot in (0, 1)}
+
+    def look(at_s: int, _within_s: int) -> Scores:
+        if at_s not in made:
+            raise StaleInputError("no predictions")
+        chance, last = arrays[at_s // H % 2]
+        chance[:], last[:] = made[at_s].probability, made[at_s].last_read_s
+        time.sleep(0.002)  # others come now
+        return dataclasses.replace(made[at_s], probability=chance, last_read_s=last)
+
+    def share(at_s: int, before: Any) -> list[float]:
+        return proved(made.__getitem__, made[at_s], 0, N, before).share.tolist()
+
+    times = sorted(made)
+    with ThreadPoolExecutor(8) as pool:
+        shares = list(pool.map(lambda at_s: share(at_s, look), times))
+    assert shares == [share(at_s, lambda at_s, _: within_reach(made, at_s)) for at_s in times]
+    assert len({tuple(share) for share in shares}) > 3
+
+
+def within_reach(made: dict[int, Scores], at_s: int) -> Scores:
+    if at_s not in made:
+        raise StaleInputError("no predictions")
+    return made[at_s]

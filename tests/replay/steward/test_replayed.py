@@ -12,7 +12,7 @@ from pair_oracle import Wishes
 
 from replay.access_context import AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
-from replay.kernels.scored_files import new_rule
+from replay.kernels.scored_files import N_EVICTABLE, N_HELD, new_rule
 from replay.planner import Actions, CacheState
 from replay.policies import Policy
 from replay.policies.learned import Order
@@ -274,3 +274,6 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
         assert [came.at_s.tolist(), came.n_bytes.tolist(), came.is_read.tolist()] == [
             [one[k] for one in live.came] for k in (1, 2, 4)
         ]
+        for disk in (of.valued.disk for of in order.followed[1:] if of is not None):
+            apart = disk.held[disk.sums[N_EVICTABLE] : disk.sums[N_HELD]]
+            assert cache._cache.spare[apart].all()

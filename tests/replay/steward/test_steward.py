@@ -13,7 +13,9 @@ from ladders import one_split
 
 from features.common.errors import ConfigError
 from features.common.times import DAY_S
-from replay.kernels.heuristics import Inventory
+from replay.kernels.auto import N_HEURISTICS
+from replay.kernels.chooser import FOLLOWED
+from replay.kernels.heuristics import LRU, Inventory
 from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
@@ -206,6 +208,96 @@ def test_pins_and_open_files_stay_and_lists_go_first(name: str) -> None:
     assert sorted(victims) == [3, 4, 5, 6, 7, 8, 9]
     steward.closed(2)
     assert 2 not in steward.victims(10**6, 100.0)
+
+
+def test_a_file_that_stayed_at_one_eviction_may_go_at_the_next() -> None:
+    order = new_order("learned", 100, [Order(0.0, one_split("n_reads", 3.0, -2.0, 1.0))])
+    steward = Steward(order, capacity_bytes=100)
+    for file in range(10):
+        steward.add(0, 0, 10)
+        steward.stored(file, 10, 0.0)
+    steward.pin([0, 1, 2, 3])
+    for file in (3, 4):
+        steward.opened(file)
+    steward.evict_first([5])
+    for stay in ({0, 1, 2, 3, 4}, {0, 1, 3}, {1, 3}, {1}):
+        assert steward.victims(10**6, 100.0)[0] == 5
+        assert {*range(10)} - {*steward.victims(10**6, 100.0)} == stay
+        if 4 in stay:
+            steward.closed(4)
+            steward.pin([0, 1, 3])
+        elif 0 in stay:
+            steward.pin([1])
+        else:
+            steward.closed(3)
+    steward.evict_first([])
+    assert sorted(steward.victims(10**6, 100.0)) == [0, *range(2, 10)]
+
+
+@pytest.mark.parametrize("name", ["lru", "auto", "learned"])
+@pytest.mark.parametrize("seed", range(1000 if IS_THOROUGH else 30))
+def test_lru_searches_for_victims_from_where_no_older_file_may_go(name: str, seed: int) -> None:
+    """Beside a dict in the order of the last uses. The learned order has not begun: it is LRU until then."""
+    draw, n_files = np.random.default_rng(seed), 12
+    order = new_order(name, 10**6, [Order(1e9, one_split("n_reads", 3.0, -2.0, 1.0))])
+    steward, held, stays = Steward(order, capacity_bytes=10**6), dict[int, int](), Counter[int]()
+    pinned: set[int] = set()
+    for _ in range(n_files):
+        steward.add(0, 0, 10)
+    for step in range(400):
+        file, what = int(draw.integers(n_files)), draw.choice(["read", "open", "close", "go", "pin", "evict"])
+        if what == "read":
+            n_bytes = held.pop(file, int(draw.integers(1, 9)))
+            steward.read(file, 0, float(step))
+            steward.stored(file, n_bytes, float(step))
+            held[file] = n_bytes
+        elif what == "open":
+            steward.opened(file)
+            stays[file] += 1
+        elif what == "close":
+            steward.closed(file)
+            stays[file] = max(0, stays[file] - 1)
+        elif what == "go":
+            steward.removed(file)
+            held.pop(file, None)
+        elif what == "pin":
+            pinned = set(draw.choice(n_files, draw.integers(n_files), replace=False).tolist())
+            steward.pin(pinned)
+        else:
+            steward.evict_first([file])
+            first = [file] * (file in held and file not in pinned and not stays[file])
+            others = [k for k in held if k not in pinned and not stays[k] and k not in first]
+            n_bytes, victims, left = int(draw.integers(0, 30)), [], 0
+            for victim in [*first, *others]:
+                if left < n_bytes:
+                    victims.append(victim)
+                    left += held[victim]
+            assert steward.victims(n_bytes, float(step)) == victims
+        if order.followed[2] is not None:  # another order is asked in between
+            followed = order.followed[2].chooser.state
+            followed[FOLLOWED] = draw.integers(N_HEURISTICS)
+            steward.victims(20, float(step))
+            followed[FOLLOWED] = LRU
+
+
+def test_the_only_file_that_may_go_is_read_and_still_goes() -> None:
+    steward = steward_of("lru", n_files=3)
+    steward.pin([0, 1])
+    assert steward.victims(1, 100.0) == [2]
+    steward.read(2, 0, 101.0)
+    assert steward.victims(1, 102.0) == [2]
+
+
+@pytest.mark.parametrize("name", ["lru", "auto", "learned"])
+def test_turns_have_room_for_every_file(name: str) -> None:
+    order = new_order(name, 10**6, [Order(1e9, one_split("n_reads", 3.0, -2.0, 1.0))])
+    steward = Steward(order, capacity_bytes=10**6)
+    for n in (1, 1030, 3000):
+        for _ in range(n):
+            steward.add(0, 0, 10)
+        plain, learned, auto = order.followed
+        lru = plain or (auto.heuristics[LRU] if learned is None else learned.lru)
+        assert lru.turn.size == lru.queues.queue.size >= n
 
 
 def test_saved_bytes_are_those_that_plain_lru_would_have_fetched_beyond_ours() -> None:

@@ -3,9 +3,12 @@
 import contextlib
 import dataclasses
 import datetime as dt
+import itertools
 import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import acting_rows
 from jobs.loop.evaluate.replay_setup import copy_file, copy_tables, to_evaluate
-from jobs.loop.evaluate.walk_forward import SCORERS, ScoreStore, Walk, score, weeks
+from jobs.loop.evaluate.score_store import Reader, ScoreStore
+from jobs.loop.evaluate.walk_forward import SCORERS, Walk, score, weeks
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
@@ -205,7 +209,7 @@ def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_no
 
 def by_item(store: ScoreStore, scorer: str, at: int) -> np.ndarray:
     """Item, size and chances by horizon, in the order of items."""
-    scores = store.at(scorer, at)
+    scores = store.reader(scorer, every_s=1)(at)
     item = np.flatnonzero(places(scores, len(store.dids)) != UNKNOWN)
     return np.vstack([item, scores.size_bytes[item], scores.probability[:, item]])
 
@@ -243,17 +247,20 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     sizes = {"item": none.cast(pa.int32()), "size_bytes": none}
     rows = pa.table(sizes | {"recency_s": none, "dataset_recency_s": none})
     store.score(rows, {"recency": models}, FROM_S)
-    scores = store.at("recency", FROM_S)
+    reader = store.reader("recency", every_s=3600)
+    scores = reader(FROM_S)
     assert scores.horizons_s == (3600, 7200)
     assert by_item(store, "recency", FROM_S).shape == (4, 0)
     assert not scores.longest().any()
     assert not hit_rate(scores).any()
-    assert [store.at("recency", FROM_S, of).horizons_s for of in (7200, 9000)] == [(7200,), (3600,)]
+    assert [reader(FROM_S, of).horizons_s for of in (7200, 9000)] == [(7200,), (3600,)]
     with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
-        store.at("recency", FROM_S + 3600)
+        reader(FROM_S + 3600)
 
 
-def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: Path) -> None:
+@pytest.fixture
+def four_times(tmp_path: Path) -> ScoreStore:
+    """Scores of four files at four decision times, an hour apart; at the last all are scored anew."""
     hour, spec = 3600, FeatureSpec(3600, (3600, 7200), 7200, 3600)
     store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
     fitted = [
@@ -273,28 +280,54 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(tmp_path: 
     scored(1, (0, 20.0, 100.0, 100.0), (3, 13.0, 0.0, 0.0))
     scored(2, (3, 14.0, 60.0, 60.0))
     scored(3, (2, 15.0, 60.0, 60.0))
+    return store
+
+
+def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(four_times: ScoreStore) -> None:
+    store, hour, spec = four_times, 3600, four_times.spec
     at_each = [[0, 1, 2], [0, 1, 3], [0, 3], [2]]
     sizes = [[10, 11, 12], [20, 11, 13], [20, 14], [15]]
+    hourly = store.reader("x", every_s=hour)
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 3], [1, 3, 1]):
         for after in order:
-            scores = store.at("x", FROM_S + after * hour)
-            assert by_item(store, "x", FROM_S + after * hour)[:2].tolist() == [at_each[after], sizes[after]]
+            scores = hourly(FROM_S + after * hour)
+            item = np.flatnonzero(places(scores, 4) != UNKNOWN)
+            assert [item.tolist(), scores.size_bytes[item].tolist()] == [at_each[after], sizes[after]]
+            assert (by_item(store, "x", FROM_S + after * hour)[2:] == scores.probability[:, item]).all()
             read = [file for file in at_each[after] if (after, file) != (0, 2)]
             for k, within_s in enumerate(spec.horizons_s):  # what looks back need of them
-                look = store.at("x", FROM_S + after * hour, within_s)
+                look = hourly(FROM_S + after * hour, within_s)
                 assert (look.probability == scores.probability[k]).all()
                 assert (look.last_read_s == scores.last_read_s).all()
             assert (scores.probability[0] < scores.probability[1]).any()
-            assert store.at("x", FROM_S + after * hour) is scores, "what plans work out of them is shared"
+            assert hourly(FROM_S + after * hour) is scores, "what plans work out of them is shared"
             assert np.flatnonzero(scores.was_read).tolist() == read
             assert (hit_rate(scores)[read] > 0).all()
             assert not np.delete(hit_rate(scores), at_each[after]).any()
             assert np.delete(scores.size_bytes, at_each[after]).sum() == 0
+        hourly.forget()
     reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
     assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
-    with ThreadPoolExecutor(4) as pool:
-        read_items = pool.map(lambda k: by_item(store, "x", FROM_S + k % 4 * hour)[0].tolist(), range(200))
-    assert list(read_items) == [at_each[k % 4] for k in range(200)]
+
+
+def test_plans_in_step_share_a_reader(four_times: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They ask for one time together, and while one of them takes what was scored, others ask."""
+    take, hour, waits_s = ScoreStore._take, 3600, itertools.cycle([0.001, 0.01, 0.002, 0.02])
+
+    def slowly(*of: Any) -> None:
+        time.sleep(next(waits_s))
+        take(*of)
+
+    def asked(reader: Reader, after: int, within_s: int | None) -> bytes:
+        scores = reader(FROM_S + after * hour, within_s)
+        return scores.probability.tobytes() + scores.last_read_s.tobytes()
+
+    ways, steps = [None, *four_times.spec.horizons_s] * 4, [0, 2, 1, 2, 3, 0, 2] * 4
+    alone = [[asked(four_times.reader("x", every_s=hour), after, way) for way in ways] for after in steps]
+    monkeypatch.setattr(ScoreStore, "_take", slowly)
+    reader = four_times.reader("x", every_s=hour)
+    with ThreadPoolExecutor(6) as pool:
+        assert [list(pool.map(partial(asked, reader, after), ways)) for after in steps] == alone
 
 
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
