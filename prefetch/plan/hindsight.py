@@ -106,6 +106,7 @@ def _came_of(earlier: Scores, later: Scores, length_s: int, n_files: int) -> Flo
         (earlier.raised(horizon), np.zeros(0, np.int64) if n_jobs is None else n_jobs, earlier.item),
         (places(later, n_files), later.last_read_s),
         (earlier.as_of_s, later.as_of_s, length_s),
+        np.empty(TERMS),
         sums,
     )
     return sums
@@ -116,12 +117,14 @@ def _count(
     earlier: tuple[AnyFloatArray, IntArray, IntArray],
     later: tuple[Ids, IntArray],
     times_s: tuple[int, int, int],
+    terms: FloatArray,
     sums: FloatArray,
 ) -> None:
     """Add what `_came_of` says to `sums`.
 
     `earlier`: each file's chance, queued jobs (empty: no queue known) and number; `later`: the entry of each
-    file by number, and the last reads by entry; `times_s`: of both, and the horizon's length.
+    file by number, and the last reads by entry; `times_s`: of both, and the horizon's length; `terms`: room
+    for the series'.
     """
     (chance, n_jobs, item), (place, last_read_s), (since_s, until_s, length_s) = earlier, later, times_s
     # Reads go on as before until the next predictions, which are made at certain times only. Those after the
@@ -131,6 +134,8 @@ def _count(
         if known_s < read_s <= until_s:
             known_s = read_s
     known_share = (known_s - since_s) / length_s
+    for at in range(TERMS):
+        terms[at] = (TERMS - at - known_share) / (TERMS - at + 1)
     for i in range(item.size):
         if not chance[i] > 0 or (n_jobs.size and n_jobs[i]):  # no chance, or one that is no number
             continue
@@ -142,8 +147,8 @@ def _count(
         sums[0, at] += stated
         if stated < SMALL:  # most are, and logarithms take most of the time
             series = 1.0
-            for k in range(TERMS, 0, -1):
-                series = 1 + (k - known_share) * stated / (k + 1) * series
+            for term in terms:
+                series = 1 + term * stated * series
             sums[1, at] += known_share * stated * series
         else:
             sums[1, at] -= math.expm1(known_share * math.log1p(-stated))

@@ -4,17 +4,17 @@ Every function is pure: those that read a `Case` return places in `case.disk` or
 """
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import AnyIntArray, BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, AnyIntArray, BoolArray, FloatArray, IntArray
 from features.common.jit import bare, inner
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import NEVER_S, Barred, Files, Scores
+from prefetch.plan.scores import KEPT, NEVER_S, Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
@@ -64,9 +64,11 @@ def _is_before(file: int, other: int, last_use_s: IntArray, item: IntArray) -> b
 
 def steady(order: IntArray, size_bytes: IntArray, placed: BoolArray, limit: int, slack: float) -> IntArray:
     """The first of `order` within `limit` bytes; beyond `limit` / (1 + `slack`) only those `placed`."""
-    within = head(order, size_bytes, limit)
+    total = np.cumsum(size_bytes[order])
+    n_within, n_near = np.searchsorted(total, [limit, int(limit / (1 + slack))], side="right")
+    within = order[:n_within]
     stays = placed[within]
-    stays[: head(order, size_bytes, int(limit / (1 + slack))).size] = True
+    stays[:n_near] = True
     return within[stays]
 
 
@@ -141,9 +143,7 @@ class Case:
 
     @cached_property
     def held_by_rule(self) -> BoolArray:
-        item, files = self.disk.item, self.files
-        by_rule: BoolArray = (self.treatment == Treatment.PIN) & ~files.is_control[item]
-        return by_rule & files.is_here[item]
+        return self.files.held_by_rule[self.disk.item]
 
     @cached_property
     def worth_caching(self) -> IntArray:
@@ -156,8 +156,9 @@ class Case:
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
         """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""
-        read_once = valued.longest < self.limits.read_once_below
-        usable: BoolArray = self.files.may_be_held[valued.item] & ~read_once
+        usable: BoolArray = self.files.may_be_held[valued.item]
+        if self.limits.read_once_below > 0:
+            usable &= ~(valued.longest < self.limits.read_once_below)
         return usable
 
     def fetchable(self) -> BoolArray:
@@ -181,14 +182,21 @@ def pins(case: Case) -> PlanList:
 
 def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     """Indices into `case.disk` of what may be evicted, worst first; not `pinned`, open or control files."""
-    disk, files, treatment = case.disk, case.files, case.treatment
-    may_go = (treatment != Treatment.EXCLUDED) & (treatment != Treatment.PIN)
-    may_go &= ~case.state.is_open & ~files.is_control[disk.item]
+    disk = case.disk
+    may_go = case.files.may_be_evicted[disk.item] & ~case.state.is_open
     may_go[pinned] = False
-    key = np.where(files.is_here[disk.item], disk.density, ELSEWHERE)
-    key = np.where(treatment == Treatment.TEST, TESTS, key)
-    key = np.where(treatment == Treatment.NEVER, FORBIDDEN, key)
+    first = _goes_first(case.files)[disk.item]
+    key = np.where(first < 0, first, disk.density)
     return best_first(-key, -disk.last_use_s, disk.item, may_go)
+
+
+@lru_cache(maxsize=KEPT)
+def _goes_first(files: Files) -> AnyFloatArray:
+    """The key of files that are evicted before any other, 0 of those that go by their density: float32[n]."""
+    key = np.where(files.is_here, 0, ELSEWHERE).astype(np.float32)
+    key[files.treatment == Treatment.TEST] = TESTS
+    key[files.treatment == Treatment.NEVER] = FORBIDDEN
+    return key
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:
@@ -201,7 +209,7 @@ def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:
     goes = np.arange(order.size) < head(order, size, needed).size
     if not case.limits.evicts or _is_purged(case.disk, order, goes):
         goes[:] = False
-    goes |= case.treatment[order] == Treatment.NEVER
+    goes |= case.files.treatment[case.disk.item[order]] == Treatment.NEVER
     places = order[goes]
     limit = Limit(needed, FREED) if needed else NO_ROOM_NEEDED
     if not case.limits.evicts:

@@ -175,6 +175,19 @@ class Files:
         held: BoolArray = may & ~self.is_control & self.is_here
         return held
 
+    @functools.cached_property
+    def held_by_rule(self) -> BoolArray:
+        """Which files a rule pins wherever they are on disk, bool[n]."""
+        held: BoolArray = (self.treatment == Treatment.PIN) & ~self.is_control & self.is_here
+        return held
+
+    @functools.cached_property
+    def may_be_evicted(self) -> BoolArray:
+        """Which files a plan may evict, bool[n]."""
+        may = (self.treatment != Treatment.EXCLUDED) & (self.treatment != Treatment.PIN)
+        evicted: BoolArray = may & ~self.is_control
+        return evicted
+
     def members(self, of: str, groups: IntArray) -> Ids:
         """The files of `groups`, codes of the column `of`, dataset or tier, from 0 on; each group's rise."""
         order, starts = self._grouped[of]

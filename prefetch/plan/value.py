@@ -12,7 +12,7 @@ which may know more than predictions do. With a weight of 0 a plan keeps what LR
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -120,26 +120,41 @@ def saved_per_hit(objective: Objective, files: Files, item: IntArray, size_bytes
 class ScoredFiles:
     """One entry per file. `size_bytes`: on disk, or to fetch; `last_use_s`: s since 1970, or NEVER_S.
 
-    `probability`: of a read within the horizon that is shown; `longest`: within the longest; `value`:
-    expected saving within the horizon that is shown, in the objective's unit; `density`: value per second and
-    byte, blended with recency, which ranks the files of a plan; `cause`: codes of `Cause`; `n_jobs`: queued
-    jobs that are known to read it. `likely`: the chance that a prefetch needs: of what jobs wait for within
-    the longest horizon, else `probability`.
+    `density`: value per second and byte, blended with recency, which ranks the files of a plan; `cause`:
+    codes of `Cause`; `n_jobs`: queued jobs that are known to read it; `saved`: what a hit saves, in the
+    objective's unit; `forecast`: a column of the scores for these files. Chances are worked out when somebody
+    asks for them: a replay's plans need few.
     """
 
     item: IntArray
     size_bytes: IntArray
-    probability: FloatArray
-    longest: FloatArray
-    value: FloatArray
     density: FloatArray
     was_read: BoolArray
     cause: IntArray
     n_jobs: IntArray
     last_use_s: IntArray
+    saved: FloatArray
+    chances: Chances
+    forecast: Callable[[_Column], FloatArray]
+
+    @functools.cached_property
+    def probability(self) -> FloatArray:
+        """Of a read within the horizon that is shown."""
+        return self.forecast(self.chances.of)
+
+    @functools.cached_property
+    def longest(self) -> FloatArray:
+        """Of a read within the longest horizon."""
+        return self.forecast(self.chances.scores.longest)
+
+    @functools.cached_property
+    def value(self) -> FloatArray:
+        """Expected saving within the horizon that is shown, in the objective's unit."""
+        return self.probability * self.saved
 
     @property
     def likely(self) -> FloatArray:
+        """The chance that a prefetch needs: of what jobs wait for within the longest horizon."""
         return np.where(self.n_jobs > 0, self.longest, self.probability)
 
     def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
@@ -182,7 +197,8 @@ def absent(
     last_read_s = scores.last_read_s[entry]
     return _valued(
         (item, size, last_read_s > NEVER_S, n_jobs, last_read_s),
-        [column(entry) for column in _columns(scores, chances)],
+        chances,
+        lambda column: column(entry),
         saved_per_hit(objective, files, item, size),
         np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
         as_of_s=state.as_of_s,
@@ -219,19 +235,20 @@ def on_disk(
         values[at] = column
         return values
 
-    columns = _columns(scores, chances)
-    values = [here(column(of)) for column in columns]
-    if is_new.any():
-        of_siblings = _siblings(scores, files, columns, state.item[is_new])
-        for column, means in zip(values, of_siblings, strict=True):
-            column[is_new] = means
+    def forecast(column: _Column) -> FloatArray:
+        values = here(column(of))
+        if is_new.any():
+            values[is_new] = _siblings(scores, files, column, state.item[is_new])
+        return values
+
     n_jobs = np.zeros_like(state.item) if scores.n_jobs is None else here(scores.n_jobs[of])
     whole = np.maximum(here(scores.size_bytes[of]), state.bytes_on_disk)
     cause = np.where(known, int(Cause.VALUE), np.where(is_new, int(Cause.SIBLINGS), int(Cause.UNKNOWN)))
     cause[n_jobs > 0] = int(Cause.QUEUED)
     return _valued(
         (state.item, state.bytes_on_disk, np.ones(state.item.size, np.bool_), n_jobs, last_use_s),
-        values,
+        chances,
+        forecast,
         saved_per_hit(objective, files, state.item, whole),
         cause,
         as_of_s=state.as_of_s,
@@ -241,57 +258,78 @@ def on_disk(
 
 def _valued(
     of: tuple[IntArray, IntArray, BoolArray, IntArray, IntArray],
-    forecast: Sequence[FloatArray],
-    gain: FloatArray,
+    chances: Chances,
+    forecast: Callable[[_Column], FloatArray],
+    saved: FloatArray,
     cause: IntArray,
     *,
     as_of_s: int,
     model_weight: float,
 ) -> ScoredFiles:
-    """The files `of` (item, bytes, whether read, queued jobs, last use), of which a hit saves `gain` each.
-
-    `forecast`: the chances that are shown, those at the longest horizon, and hits per second.
-    """
-    (item, size_bytes, was_read, n_jobs, last_use_s), (chance, longest, rate) = of, forecast
-    # In this order, so that files of equal chances that save their whole size are worth exactly the same.
-    density = rate * (gain / np.maximum(size_bytes, 1))
+    """The files `of` (item, bytes, whether read, queued jobs, last use); a hit saves `saved` on each."""
+    item, size_bytes, was_read, n_jobs, last_use_s = of
     # What a queued job will read is known, and a file without a last use has nothing but its rate.
     by_rate = (n_jobs > 0) | (last_use_s == NEVER_S)
-    recent = np.where(by_rate, rate, 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S))
-    blended = density**model_weight * recent ** (1 - model_weight)
-    value = chance * gain
-    return ScoredFiles(item, size_bytes, chance, longest, value, blended, was_read, cause, n_jobs, last_use_s)
+    recent = 1.0 / np.clip(as_of_s - last_use_s, YOUNGEST_S, OLDEST_S)
+    if model_weight <= 0 and not by_rate.any():
+        density = recent
+    else:
+        rate = forecast(_rate_column(chances.scores))
+        # In this order, so that files of equal chances that save their whole size are worth exactly the same.
+        density = (rate * (saved / np.maximum(size_bytes, 1))) ** model_weight
+        density *= np.where(by_rate, rate, recent) ** (1 - model_weight)
+    return ScoredFiles(
+        item, size_bytes, density, was_read, cause, n_jobs, last_use_s, saved, chances, forecast
+    )
 
 
-def _columns(scores: Scores, chances: Chances) -> tuple[_Column, ...]:
-    """What a file's value is made of: its chance, that at the longest horizon, and hits per second."""
-    return chances.of, scores.longest, functools.partial(hit_rate, scores)
+@functools.lru_cache(maxsize=KEPT)
+def _rate_column(scores: Scores) -> _Column:
+    """`hit_rate` of these scores; the same object each time, so that its means are worked out once."""
+    return functools.partial(hit_rate, scores)
 
 
-def _siblings(scores: Scores, files: Files, columns: Sequence[_Column], item: IntArray) -> list[FloatArray]:
-    """The mean of each column over the files read of an item's dataset, else of its tier, else of all."""
-    # Those on disk alone would mislead: what is read again is not among them, as it is judged anew itself.
-    # A queue says nothing of the files it does not name.
-    means, is_known = [np.zeros(item.size) for _ in columns], np.zeros(item.size, np.bool_)
-    is_read = scores.was_read if scores.n_jobs is None else scores.was_read & (scores.n_jobs == 0)
-    if not is_read.any():
-        return means
-    # Sums of differences: the mean of equal values is exactly that value.
-    first = [column(is_read.argmax(keepdims=True)) for column in columns]
-    for name, code in (("dataset", files.dataset), ("tier", files.tier)):
-        group = np.where(is_known, UNKNOWN, code[item])
-        groups, of_item = np.unique(group, return_inverse=True)
-        entry = places(scores, files.n)[files.members(name, groups[groups >= 0])]
-        entry = entry[(entry != UNKNOWN) & is_read[entry]]
-        member = np.searchsorted(groups, code[scores.item[entry]])
-        count = np.bincount(member, minlength=groups.size)[of_item]
-        has_group = count > 0
-        for column, mean, base in zip(columns, means, first, strict=True):
-            total = np.bincount(member, weights=column(entry) - base, minlength=groups.size)[of_item]
-            mean[has_group] = base + total[has_group] / count[has_group]
-        is_known |= has_group
-        if is_known.all():
-            return means
-    for column, mean, base in zip(columns, means, first, strict=True):
-        mean[~is_known] = base + (column(np.flatnonzero(is_read)) - base).mean()
+def _siblings(scores: Scores, files: Files, column: _Column, item: IntArray) -> FloatArray:
+    """The mean of `column` over the files read of an item's dataset, else of its tier, else of all.
+
+    It is float64[n]. Files on disk alone would mislead: what is read again is not among them, as it is judged
+    anew itself. A queue says nothing of the files that it does not name.
+    """
+    base, of_tier = _of_tiers(scores, files, column)
+    means: FloatArray = of_tier[files.tier[item]]
+    groups, of_item = np.unique(files.dataset[item].astype(np.int64), return_inverse=True)
+    entry = places(scores, files.n)[files.members("dataset", groups[groups >= 0])].astype(np.int64)
+    entry = entry[entry != UNKNOWN]
+    entry = entry[_teaches(scores, entry)]
+    member = np.searchsorted(groups, files.dataset[scores.item[entry]])
+    count = np.bincount(member, minlength=groups.size)[of_item]
+    total = np.bincount(member, weights=column(entry) - base, minlength=groups.size)[of_item]
+    has_group = count > 0
+    means[has_group] = base + total[has_group] / count[has_group]
     return means
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _of_tiers(scores: Scores, files: Files, column: _Column) -> tuple[float, FloatArray]:
+    """The value from which means are reckoned, and the mean over each tier's files read, by code.
+
+    It is the mean of all where none of a tier was read, and in the last place, that of UNKNOWN. All caches
+    that plan by the same predictions share it.
+    """
+    entry, n_tiers = np.flatnonzero(_teaches(scores, EVERY)), int(files.tier.max(initial=UNKNOWN)) + 1
+    if not entry.size:
+        return 0.0, np.zeros(n_tiers + 1)
+    values, code = column(entry), files.tier[scores.item[entry]]
+    # Sums of differences: the mean of equal values is exactly that value.
+    base, is_known = float(values[0]), code >= 0
+    more = values - base
+    count = np.bincount(code[is_known], minlength=n_tiers)
+    total = np.bincount(code[is_known], weights=more[is_known], minlength=n_tiers)
+    of_all = more.mean()
+    return base, base + np.append(np.where(count > 0, total / np.maximum(count, 1), of_all), of_all)
+
+
+def _teaches(scores: Scores, entry: Entries) -> BoolArray:
+    """Whether each of `entry` was read, and is not named by a queue."""
+    was_read = scores.was_read[entry]
+    return was_read if scores.n_jobs is None else was_read & (scores.n_jobs[entry] == 0)

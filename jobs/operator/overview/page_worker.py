@@ -24,6 +24,7 @@ from prefetch.placement.pages import LastHeartbeat, PageRequest
 PATIENCE_S: Final = 45.0  # time for one page, once the process has loaded what it needs
 _LOADS_WITHIN_S: Final = 120.0
 _END_S: Final = 5.0
+_NICE: Final = 5
 
 
 class PageWorker:
@@ -76,14 +77,15 @@ class PageWorker:
 
 
 def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> None:
-    # Ctrl-C in a terminal is for the service, which ends this process.
     """Answer the `questions` of a service until it ends."""
+    # Ctrl-C in a terminal is for the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The processor is the service's; when memory is short, Linux ends this process and not that one.
-    os.nice(10)
+    # When memory is short, Linux ends this process and not the service.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     renderer = importlib.import_module("jobs.operator.overview.page").Renderer(settings, began_s=began_s)
+    # The processor is the service's, but for loading, which would take minutes beside busy neighbours.
+    os.nice(_NICE)
     with contextlib.suppress(EOFError, BrokenPipeError):
         questions.send_bytes(b"loaded")
         while True:

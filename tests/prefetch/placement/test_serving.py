@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from placement_server import PLACED_AT, ROOT, certificate, eventually, refresh, serving, threaded
+from placement_server import PLACED_AT, ROOT, certificate, eventually, loaded, refresh, serving, threaded
 from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, NotDueError
@@ -175,7 +175,7 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
         with httpx.Client(base_url=started.url, verify=False, headers=headers, timeout=60) as client:
             assert client.post("/liveness", json={"id": "a"}).status_code == 200
             assert client.get("/serverRanges").json()["EDGE"]["servers"] == [["a:1094", 100]]
-            page = client.get("/operator")
+            page = loaded(client.get, "/operator")
             assert page.status_code == 200 and "a-token" not in page.text
 
 

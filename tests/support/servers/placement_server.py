@@ -188,6 +188,14 @@ def eventually(is_so: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
         time.sleep(0.05)
 
 
+def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:
+    """The answer to `path`, asked again while there is no page: its process loads long on a busy machine."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (answer := get(path)).status_code == 503 and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return answer
+
+
 def _wait(url: str) -> None:
     def answers() -> bool:
         try:
