@@ -18,7 +18,7 @@ from prefetch.steward.book import Book
 from prefetch.steward.feed import NOBODY, Readers, Report, Restarted
 from prefetch.xcache.events import FileClose
 from prefetch.xcache.fstream import Closed, Login, Opened, Packet, Work
-from replay.kernels.heuristics import Inventory
+from replay.kernels.shadow import Inventory
 
 MOST_OPEN: Final = 20_000
 """Most opens that are followed, the newest; no server has so many at once."""

@@ -13,17 +13,14 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import bare, inner, narrow, wide
 from features.stream.state import Read, update
-from replay.kernels import heuristics
+from replay.kernels import heuristics, shadow
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
 from replay.kernels.heuristics import (
     LRU,
     Heuristic,
-    Inventory,
-    Shadow,
     drop,
     is_held,
     new_heuristic,
-    new_shadow,
     note_read,
     store,
 )
@@ -39,6 +36,7 @@ from replay.kernels.scored_files import (
     put_back,
     remove,
 )
+from replay.kernels.shadow import Inventory, Shadow, new_shadow
 
 N_HEURISTICS = len(heuristics.NAMES)
 LEARNED, HALF_LEARNED = N_HEURISTICS, N_HEURISTICS + 1
@@ -160,7 +158,7 @@ def read(auto: Auto, learnt: Learnt, access: Read, was_held: bool) -> None:
         # LRU's comes last: it is what the learned ones ask before their first order.
         for k in range(missing.size - 1, -1, -1):
             if k < N_HEURISTICS:
-                had = heuristics.serve(auto.shadows.plain[k], place, n_bytes)
+                had = shadow.serve(auto.shadows.plain[k], place, n_bytes)
             else:
                 had = _serve(auto, learnt, k, file, access.at_s)
             missing[k] = 0 if had else n_bytes
@@ -186,7 +184,7 @@ def stored(auto: Auto, file: int, n_bytes: int) -> None:
     place = wide(auto.sample.place[file])
     if place != NOT_SAMPLED:
         for sampled in auto.shadows.plain:
-            heuristics.fill(sampled, place, n_bytes)
+            shadow.fill(sampled, place, n_bytes)
         for k in range(N_HEURISTICS, auto.chooser.missing.size):
             _fill(auto.shadows, k - N_HEURISTICS, file, n_bytes)
 
@@ -292,7 +290,7 @@ def _shadow_victims(auto: Auto, learnt: Learnt, k: int, n_bytes: int, at_s: floa
 
 @inner
 def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
-    """See `heuristics.fill`."""
+    """See `shadow.fill`."""
     valued, used = shadows.valued[order], shadows.used_bytes
     has = valued.disk.place[file] >= 0
     before = valued.n_bytes[file] if has else 0

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from features.common.errors import ConfigError
-from replay.kernels.heuristics import NAMES, Inventory
+from replay.kernels.heuristics import NAMES
+from replay.kernels.shadow import Inventory
 from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward.learned import AutoOrder, LearnedOrder

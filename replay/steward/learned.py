@@ -13,9 +13,10 @@ from replay.kernels import learned as of_model
 from replay.kernels.auto import N_HEURISTICS, NAMES, NOT_SAMPLED, SHADOWS, Learnt, Room, new_auto
 from replay.kernels.chooser import FOLLOWED
 from replay.kernels.followed import Followed
-from replay.kernels.heuristics import DATASET_LRU, LRU, Inventory, new_heuristic
+from replay.kernels.heuristics import DATASET_LRU, LRU, new_heuristic
 from replay.kernels.learned import new_learned
 from replay.kernels.scored_files import N_HELD, Disk, Eviction, Known, expect, no_values
+from replay.kernels.shadow import Inventory
 from replay.policies.learned import Order
 from replay.steward.order import (
     FEWEST,

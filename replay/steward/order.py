@@ -21,12 +21,11 @@ from replay.kernels.heuristics import (
     NAMES,
     S3FIFO,
     Heuristic,
-    Inventory,
-    Shadow,
     new_heuristic,
 )
 from replay.kernels.links import COUNT, ENDS
 from replay.kernels.scored_files import new_rule
+from replay.kernels.shadow import Inventory, Shadow
 from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 

@@ -10,8 +10,9 @@ import numpy as np
 from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.jit import direct
 from features.common.times import DAY_S
-from replay.kernels import heuristics as kernel
-from replay.kernels.heuristics import LRU, Inventory, new_heuristic, new_shadow
+from replay.kernels import shadow as kernel
+from replay.kernels.heuristics import LRU, new_heuristic
+from replay.kernels.shadow import Inventory, new_shadow
 from replay.steward.order import FEWEST, EvictionOrder, extend, larger, make_room_in_shadow
 
 _serve, _fill, _take = direct(kernel.serve), direct(kernel.fill), direct(kernel.take)

@@ -8,7 +8,7 @@ import pytest
 from ladders import one_split
 from numba.core.dispatcher import Dispatcher
 
-from replay.kernels.heuristics import Inventory
+from replay.kernels.shadow import Inventory
 from replay.kernels.trees import no_models
 from replay.policies.learned import Order
 from replay.steward import Steward, new_order, rehearse

@@ -15,7 +15,8 @@ from features.common.errors import ConfigError
 from features.common.times import DAY_S
 from replay.kernels.auto import N_HEURISTICS
 from replay.kernels.chooser import FOLLOWED
-from replay.kernels.heuristics import LRU, Inventory
+from replay.kernels.heuristics import LRU
+from replay.kernels.shadow import Inventory
 from replay.kernels.trees import HorizonModels
 from replay.policies.learned import Order
 from replay.steward import ORDERS, Saved, Steward, new_order
