@@ -1,14 +1,7 @@
 """`cachecast evaluate` on a small generated region: what it checks first and may know, and its record."""
 
-import contextlib
-import dataclasses
-import datetime as dt
-import itertools
 import json
 import re
-import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from access_rows import accesses
 from local_engines import LOCAL
+from score_rows import by_item
 from typer.testing import CliRunner
 
-from features.common.errors import CachecastError, InputError, SchemaError, StaleInputError
-from features.common.times import DAY_S, parse_day
+from features.common.errors import InputError, SchemaError
+from features.common.times import DAY_S
 from features.common.units import TOO_FEW_DAYS, format_bytes
 from features.results import CHALLENGER_PLAN
 from features.schema import ACCESSES, FILES
-from features.spec import FeatureSpec
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import acting_rows
-from jobs.loop.evaluate.replay_setup import copy_file, copy_tables, to_evaluate
-from jobs.loop.evaluate.score_store import Reader, ScoreStore
+from jobs.loop.evaluate.replay_setup import copy_file, copy_tables
+from jobs.loop.evaluate.score_store import ScoreStore
 from jobs.loop.evaluate.walk_forward import SCORERS, Walk, score, weeks
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
-from models.learning.baselines import Recency
-from models.learning.calibration import IDENTITY, Knots
-from models.serving.bundle import Bundle, HorizonModel, RegionModels
-from models.serving.drift import Reference
-from prefetch.plan.scores import UNKNOWN, places
-from prefetch.plan.value import hit_rate
 
 START_S = 1_772_323_200  # 2026-03-01
 FROM_S = START_S + 8 * DAY_S
@@ -207,129 +193,6 @@ def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_no
     assert not np.array_equal(*later)
 
 
-def by_item(store: ScoreStore, scorer: str, at: int) -> np.ndarray:
-    """Item, size and chances by horizon, in the order of items."""
-    scores = store.reader(scorer, every_s=1)(at)
-    item = np.flatnonzero(places(scores, len(store.dids)) != UNKNOWN)
-    return np.vstack([item, scores.size_bytes[item], scores.probability[:, item]])
-
-
-@pytest.mark.parametrize("is_coded", [True, False])
-def test_rows_are_numbered_whatever_their_order_and_encoding_and_strangers_are_left_out(
-    is_coded: bool, tmp_path: Path
-) -> None:
-    store = ScoreStore(tmp_path, pa.array(["a:1", "a:2", "a:3"]), FeatureSpec(3600, (3600,), 7200, 3600))
-
-    def features(*rows: tuple[str, float | None]) -> pa.Table:
-        dids = pa.array([did for did, _ in rows], pa.string())
-        dids = dids.dictionary_encode() if is_coded else dids
-        sizes = pa.array([size for _, size in rows], pa.float64())
-        return pa.table({"did": dids, "dataset": dids, "size_bytes": sizes})
-
-    pieces = [features(("a:3", 1.0), ("b:9", 2.0), ("a:1", None)), features(), features(("a:2", 3.0))]
-    numbered = [rows.to_pydict() for rows in store.numbered(pieces)]
-    assert [rows["item"] for rows in numbered] == [[2], [], [1]]
-    assert [rows["size_bytes"] for rows in numbered] == [[1.0], [], [3.0]]
-
-
-def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_scored_is_an_error(
-    tmp_path: Path,
-) -> None:
-    spec = FeatureSpec(3600, (3600, 7200), 7200, 3600)
-    store = ScoreStore(tmp_path, pa.array(["a:1"]), spec, {FROM_S})
-    past = RegionModels(Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}), (), "1")
-    horizons = [
-        HorizonModel(h, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0))
-        for h in spec.horizons_s
-    ]
-    models = dataclasses.replace(past, fitted=tuple((model, Recency()) for model in horizons))
-    none = pa.array([], pa.float32())
-    sizes = {"item": none.cast(pa.int32()), "size_bytes": none}
-    rows = pa.table(sizes | {"recency_s": none, "dataset_recency_s": none})
-    store.score(rows, {"recency": models}, FROM_S)
-    reader = store.reader("recency", every_s=3600)
-    scores = reader(FROM_S)
-    assert scores.horizons_s == (3600, 7200)
-    assert by_item(store, "recency", FROM_S).shape == (4, 0)
-    assert not scores.longest().any()
-    assert not hit_rate(scores).any()
-    assert [reader(FROM_S, of).horizons_s for of in (7200, 9000)] == [(7200,), (3600,)]
-    with pytest.raises(StaleInputError, match="recency made no predictions at 2026-03-09T01"):
-        reader(FROM_S + 3600)
-
-
-@pytest.fixture
-def four_times(tmp_path: Path) -> ScoreStore:
-    """Scores of four files at four decision times, an hour apart; at the last all are scored anew."""
-    hour, spec = 3600, FeatureSpec(3600, (3600, 7200), 7200, 3600)
-    store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
-    fitted = [
-        HorizonModel(h, "recency", map_to, map_to, 0, Reference((), (1.0, 0.0), 0.0))
-        for h, map_to in zip(spec.horizons_s, (Knots("half", (0.0, 1.0), (0.0, 0.5)), IDENTITY), strict=True)
-    ]
-    bundle = Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {})
-    models = RegionModels(bundle, tuple((model, Recency()) for model in fitted), "1")
-
-    def scored(after: int, *rows: tuple[int, float, float | None, float]) -> None:
-        names = ("item", "size_bytes", "recency_s", "dataset_recency_s")
-        columns = dict(zip(names, map(pa.array, zip(*rows, strict=True)), strict=True))
-        columns["item"] = columns["item"].cast(pa.int32())
-        store.score(pa.table(columns), {"x": models}, FROM_S + after * hour)
-
-    scored(0, (0, 10.0, 0.0, 0.0), (1, 11.0, 1800.0, 60.0), (2, 12.0, None, 1800.0))
-    scored(1, (0, 20.0, 100.0, 100.0), (3, 13.0, 0.0, 0.0))
-    scored(2, (3, 14.0, 60.0, 60.0))
-    scored(3, (2, 15.0, 60.0, 60.0))
-    return store
-
-
-def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(four_times: ScoreStore) -> None:
-    store, hour, spec = four_times, 3600, four_times.spec
-    at_each = [[0, 1, 2], [0, 1, 3], [0, 3], [2]]
-    sizes = [[10, 11, 12], [20, 11, 13], [20, 14], [15]]
-    hourly = store.reader("x", every_s=hour)
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 3], [1, 3, 1]):
-        for after in order:
-            scores = hourly(FROM_S + after * hour)
-            item = np.flatnonzero(places(scores, 4) != UNKNOWN)
-            assert [item.tolist(), scores.size_bytes[item].tolist()] == [at_each[after], sizes[after]]
-            assert (by_item(store, "x", FROM_S + after * hour)[2:] == scores.probability[:, item]).all()
-            read = [file for file in at_each[after] if (after, file) != (0, 2)]
-            for k, within_s in enumerate(spec.horizons_s):  # what looks back need of them
-                look = hourly(FROM_S + after * hour, within_s)
-                assert (look.probability == scores.probability[k]).all()
-                assert (look.last_read_s == scores.last_read_s).all()
-            assert (scores.probability[0] < scores.probability[1]).any()
-            assert hourly(FROM_S + after * hour) is scores, "what plans work out of them is shared"
-            assert np.flatnonzero(scores.was_read).tolist() == read
-            assert (hit_rate(scores)[read] > 0).all()
-            assert not np.delete(hit_rate(scores), at_each[after]).any()
-            assert np.delete(scores.size_bytes, at_each[after]).sum() == 0
-        hourly.forget()
-    reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
-    assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
-
-
-def test_plans_in_step_share_a_reader(four_times: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They ask for one time together, and while one of them takes what was scored, others ask."""
-    take, hour, waits_s = ScoreStore._take, 3600, itertools.cycle([0.001, 0.01, 0.002, 0.02])
-
-    def slowly(*of: Any) -> None:
-        time.sleep(next(waits_s))
-        take(*of)
-
-    def asked(reader: Reader, after: int, within_s: int | None) -> bytes:
-        scores = reader(FROM_S + after * hour, within_s)
-        return scores.probability.tobytes() + scores.last_read_s.tobytes()
-
-    ways, steps = [None, *four_times.spec.horizons_s] * 4, [0, 2, 1, 2, 3, 0, 2] * 4
-    alone = [[asked(four_times.reader("x", every_s=hour), after, way) for way in ways] for after in steps]
-    monkeypatch.setattr(ScoreStore, "_take", slowly)
-    reader = four_times.reader("x", every_s=hour)
-    with ThreadPoolExecutor(6) as pool:
-        assert [list(pool.map(partial(asked, reader, after), ways)) for after in steps] == alone
-
-
 def test_weeks_learn_from_what_lies_before_them_and_plan_what_follows() -> None:
     walked = weeks(
         first_s=START_S, from_s=FROM_S, until_s=FROM_S + 10 * DAY_S, cycles_s=[3600, DAY_S], every_s=5 * 3600,
@@ -393,62 +256,3 @@ def test_the_sites_days_are_copied_with_the_catalogue(site: Path, tmp_path: Path
     days = own.read_arrow(ACCESSES, since="2026-03-02", until="2026-03-04")
     assert copy.read_arrow(ACCESSES).sort_by("event_id").equals(days.sort_by("event_id"))
     assert copy.read_arrow(FILES).sort_by("did").equals(own.read_arrow(FILES).sort_by("did"))
-
-
-DAYS = ("2026-03-01", "2026-03-02")
-
-
-def rows() -> pa.Table:
-    times = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
-    return accesses([{"accessed_at": at} for at in times], size_bytes=1).drop_columns(["day"])
-
-
-def check(folder: Path, since: str, until: str | None = None) -> None:
-    to_s = None if until is None else parse_day(until)
-    to_evaluate(Settings.load(env={}, tables=str(folder / "t")), from_s=parse_day(since), to_s=to_s)
-
-
-@pytest.mark.parametrize(
-    ("since", "told"),
-    [
-        ("2026-03-01", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-01 must leave some before it"),
-        ("2026-03-03", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-03 must leave some before it"),
-    ],
-)
-def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, told: str) -> None:
-    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
-    with pytest.raises(InputError, match=told):
-        check(tmp_path, since)
-    check(tmp_path, "2026-03-02")
-
-
-def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(StaleInputError, match="no table accesses"):
-        check(tmp_path, "2026-03-02")
-    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
-    with pytest.raises(
-        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
-    ):
-        check(tmp_path, "2028-03-01", "2028-03-02")
-    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
-        check(tmp_path, "2026-03-02", "2026-03-01")
-
-
-@pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
-def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
-    at = rows().column_names.index("accessed_at")
-    times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
-    pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
-        copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
-
-
-def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    table = {"accessed_at": rows()["accessed_at"], "did": ["a", "b"], "size_bytes": [1, 2]}
-    pq.write_table(pa.table(table), path)
-    content = path.read_bytes()
-    for at in range(content.rindex(b"schema") - 40, len(content)):
-        path.write_bytes(content[:at] + bytes([content[at] ^ 0x15]) + content[at + 1 :])
-        with contextlib.suppress(CachecastError):
-            copy_file(path, Tables(str(tmp_path / "t")))

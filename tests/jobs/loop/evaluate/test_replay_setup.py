@@ -1,0 +1,75 @@
+"""Accesses that cannot be evaluated: days that leave nothing, impossible times, damaged files."""
+
+import contextlib
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from access_rows import accesses
+
+from features.common.errors import CachecastError, InputError, StaleInputError
+from features.common.times import parse_day
+from features.schema import ACCESSES
+from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
+from jobs.loop.evaluate.replay_setup import copy_file, to_evaluate
+
+DAYS = ("2026-03-01", "2026-03-02")
+
+
+def rows() -> pa.Table:
+    times = [dt.datetime.fromisoformat(f"{day}T12:00:00+00:00") for day in DAYS]
+    return accesses([{"accessed_at": at} for at in times], size_bytes=1).drop_columns(["day"])
+
+
+def check(folder: Path, since: str, until: str | None = None) -> None:
+    to_s = None if until is None else parse_day(until)
+    to_evaluate(Settings.load(env={}, tables=str(folder / "t")), from_s=parse_day(since), to_s=to_s)
+
+
+@pytest.mark.parametrize(
+    ("since", "error"),
+    [
+        ("2026-03-01", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-01 must leave some before it"),
+        ("2026-03-03", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-03 must leave some before it"),
+    ],
+)
+def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, error: str) -> None:
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(InputError, match=error):
+        check(tmp_path, since)
+    check(tmp_path, "2026-03-02")
+
+
+def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(StaleInputError, match="no table accesses"):
+        check(tmp_path, "2026-03-02")
+    Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
+    with pytest.raises(
+        StaleInputError, match=r"no access from 2028-03-01 to 2028-03-02, nor .* of 2026-03-01"
+    ):
+        check(tmp_path, "2028-03-01", "2028-03-02")
+    with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
+        check(tmp_path, "2026-03-02", "2026-03-01")
+
+
+@pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
+def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> None:
+    at = rows().column_names.index("accessed_at")
+    times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
+    pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
+        copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
+
+
+def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = {"accessed_at": rows()["accessed_at"], "did": ["a", "b"], "size_bytes": [1, 2]}
+    pq.write_table(pa.table(table), path)
+    content = path.read_bytes()
+    for at in range(content.rindex(b"schema") - 40, len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x15]) + content[at + 1 :])
+        with contextlib.suppress(CachecastError):
+            copy_file(path, Tables(str(tmp_path / "t")))
