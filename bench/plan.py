@@ -3,7 +3,8 @@
 bench/plan.py [--candidates N] [--caches K]     seconds of CPU per part; 1 if above what is promised
 
 `alone`: each cache may take any of the candidates; `federation`: each belongs to one. Capacities are
-SoCal's (12 × 24 TB, 11 × 96–388 TB, 44 TB), predictions have 8 horizons, caches are full of candidates.
+SoCal's (12 × 24 TB, 11 × 96–388 TB, 44 TB), predictions have 8 horizons, caches are full of candidates, and
+of files that came since the predictions.
 
 Needs the environment that `make verify` makes: .venv/bin/python bench/plan.py
 """
@@ -42,6 +43,8 @@ from replay.ranges import layout_of
 
 PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
+NEW = 50
+"""For so many candidates there is a file that nothing predicts yet."""
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
 LIMITS = PlanLimits(3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, cached_fraction=0.9)
@@ -55,12 +58,13 @@ def main() -> int:
     args = parser.parse_args()
     pa.set_cpu_count(1)
     rng = np.random.default_rng(1)
-    scores = predicted(args.candidates, rng)
-    dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(args.candidates)])
-    tier = pa.array(rng.integers(0, 6, args.candidates)).dictionary_encode()
+    n_files = args.candidates + args.candidates // NEW
+    scores = predicted(args.candidates, n_files, rng)
+    dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(n_files)])
+    tier = pa.array(rng.integers(0, 6, n_files)).dictionary_encode()
     tiers = pa.array(["AODSIM", "MINIAODSIM", "NANOAODSIM", "RAW", "USER", "AOD"]).take(tier.indices)
     started = time.process_time()
-    files, origins = known(dids, tiers), four_origins(args.candidates)
+    files, origins = known(dids, tiers), four_origins(n_files)
     print(f"rules, control group: {time.process_time() - started:.1f} s, once for all caches")
     capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: args.caches])}
     slowest = 0.0
@@ -96,13 +100,13 @@ def main() -> int:
     return int(slowest > PROMISED_S)
 
 
-def predicted(n: int, rng: np.random.Generator) -> Scores:
-    """Predictions as a model's: most files unlikely, chances that rise with the horizon."""
+def predicted(n: int, n_files: int, rng: np.random.Generator) -> Scores:
+    """Predictions of `n` files as a model's: most unlikely, with chances that rise with the horizon."""
     size = rng.lognormal(21, 0.5, n).astype(np.int64)
     odds = rng.beta(0.5, 2, n)
     chance = np.array([1 - (1 - odds) ** (h / HORIZONS[4]) for h in HORIZONS])
     last_read_s = np.where(rng.random(n) < 0.8, AS_OF_S - rng.integers(0, 30 * 86400, n), NEVER_S)
-    return Scores(AS_OF_S, rng.permutation(n), size, HORIZONS, chance, last_read_s)
+    return Scores(AS_OF_S, rng.permutation(n_files)[:n], size, HORIZONS, chance, last_read_s)
 
 
 def known(dids: pa.Array, tiers: pa.Array) -> Files:
@@ -143,13 +147,16 @@ def shared(dids: pa.Array, capacities: dict[str, int], kind: str) -> Iterator[tu
 
 
 def full(scores: Scores, here: BoolArray, capacity: int, rng: np.random.Generator) -> CacheState:
-    """A cache filled to 93 % with files that belong there, as they come."""
-    mine = np.flatnonzero(here[scores.item])
-    held = mine[: int(np.searchsorted(np.cumsum(scores.size_bytes[mine]), 0.93 * capacity))]
+    """A cache filled to 93 % with files that belong there, as they come; what is new came in this hour."""
+    size_bytes = np.full(here.size, int(scores.size_bytes.mean()))
+    size_bytes[scores.item] = scores.size_bytes
+    last_s: IntArray = AS_OF_S - rng.integers(0, 3600, here.size)
+    last_s[scores.item] = AS_OF_S - rng.integers(0, 10**6, scores.item.size)
+    mine = rng.permutation(np.flatnonzero(here))
+    held = mine[: int(np.searchsorted(np.cumsum(size_bytes[mine]), 0.93 * capacity))]
     inflow = capacity // 30
-    last: IntArray = AS_OF_S - rng.integers(0, 10**6, held.size)
     return CacheState(
-        AS_OF_S, capacity, 0.9, 0.95, scores.item[held], scores.size_bytes[held], last,
+        AS_OF_S, capacity, 0.9, 0.95, held, size_bytes[held], last_s[held],
         rng.random(held.size) < 0.5, rng.random(held.size) < 0.01, inflow, 2 * inflow, None,
     )  # fmt: skip
 

@@ -123,8 +123,8 @@ def _count(
     """Add what `_came_of` says to `sums`.
 
     `earlier`: each file's chance, queued jobs (empty: no queue known) and number; `later`: the entry of each
-    file by number, and the last reads by entry; `times_s`: of both, and the horizon's length; `terms`: room
-    for the series'.
+    file by number, and the last reads by entry; `times_s`: of both, and the horizon's length; `terms`: an
+    array for those of the series.
     """
     (chance, n_jobs, item), (place, last_read_s), (since_s, until_s, length_s) = earlier, later, times_s
     # Reads go on as before until the next predictions, which are made at certain times only. Those after the

@@ -4,17 +4,17 @@ Every function is pure: those that read a `Case` return places in `case.disk` or
 """
 
 import dataclasses
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import AnyFloatArray, AnyIntArray, BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyIntArray, BoolArray, FloatArray, IntArray
 from features.common.jit import bare, inner
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Limit, Plan, PlanLimits
 from prefetch.plan.rules import Treatment
-from prefetch.plan.scores import KEPT, NEVER_S, Barred, Files, Scores
+from prefetch.plan.scores import NEVER_S, Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
@@ -106,9 +106,6 @@ FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
 BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
 
-FORBIDDEN, TESTS, ELSEWHERE = -3.0, -2.0, -1.0
-"""Eviction keys below any density: forbidden files go first, then test files, then another server's."""
-
 
 class PlanList(NamedTuple):
     """One list: indices into `case.disk` or `case.candidates`, best first; evictions begin with the worst.
@@ -185,18 +182,9 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     disk = case.disk
     may_go = case.files.may_be_evicted[disk.item] & ~case.state.is_open
     may_go[pinned] = False
-    first = _goes_first(case.files)[disk.item]
+    first = case.files.goes_first[disk.item]
     key = np.where(first < 0, first, disk.density)
     return best_first(-key, -disk.last_use_s, disk.item, may_go)
-
-
-@lru_cache(maxsize=KEPT)
-def _goes_first(files: Files) -> AnyFloatArray:
-    """The key of files that are evicted before any other, 0 of those that go by their density: float32[n]."""
-    key = np.where(files.is_here, 0, ELSEWHERE).astype(np.float32)
-    key[files.treatment == Treatment.TEST] = TESTS
-    key[files.treatment == Treatment.NEVER] = FORBIDDEN
-    return key
 
 
 def evictions(case: Case, order: IntArray, prefetch_bytes: int) -> PlanList:

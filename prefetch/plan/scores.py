@@ -77,6 +77,11 @@ class Scores:
     def _raised(self) -> dict[int, AnyFloatArray]:
         return {}
 
+    @functools.cached_property
+    def shared(self) -> dict[object, FloatArray]:
+        """What plans have worked out of these scores, for others that plan by them."""
+        return {}
+
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
         return self.within(len(self.horizons_s) - 1, entry)
@@ -138,6 +143,8 @@ class Barred(enum.IntEnum):
     ON_TAPE = 2
 
 
+FORBIDDEN, TESTS, ELSEWHERE = -3.0, -2.0, -1.0
+"""Eviction keys below any density: forbidden files go first, then test files, then another server's."""
 BARRED_WORDS = {
     Barred.AT_SITE: "the site's own storage has it: it is not fetched over the WAN",
     Barred.ON_TAPE: "only tape has it, which [plan] from_tape leaves alone",
@@ -177,7 +184,7 @@ class Files:
 
     @functools.cached_property
     def held_by_rule(self) -> BoolArray:
-        """Which files a rule pins wherever they are on disk, bool[n]."""
+        """Which files a rule pins in this cache, bool[n]."""
         held: BoolArray = (self.treatment == Treatment.PIN) & ~self.is_control & self.is_here
         return held
 
@@ -187,6 +194,14 @@ class Files:
         may = (self.treatment != Treatment.EXCLUDED) & (self.treatment != Treatment.PIN)
         evicted: BoolArray = may & ~self.is_control
         return evicted
+
+    @functools.cached_property
+    def goes_first(self) -> AnyFloatArray:
+        """Keys of files that are evicted before any other, 0 of those that go by density, float32[n]."""
+        key = np.where(self.is_here, 0, ELSEWHERE).astype(np.float32)
+        key[self.treatment == Treatment.TEST] = TESTS
+        key[self.treatment == Treatment.NEVER] = FORBIDDEN
+        return key
 
     def members(self, of: str, groups: IntArray) -> Ids:
         """The files of `groups`, codes of the column `of`, dataset or tier, from 0 on; each group's rise."""

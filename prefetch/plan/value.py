@@ -13,7 +13,7 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from prefetch.plan.scores import EVERY, KEPT, NEVER_S, UNKNOWN, Chances, Entries
 from replay.planner import CacheState
 
 _Numbers = TypeVar("_Numbers", FloatArray, IntArray)
-_Column = Callable[[Entries], FloatArray]
+Column = Literal["chance", "longest", "rate"]
+"""What a file's value is made of: its chance, that at the longest horizon, and hits per second."""
 
 OLDEST_S = 90 * DAY_S
 YOUNGEST_S = 60
@@ -122,8 +123,9 @@ class ScoredFiles:
 
     `density`: value per second and byte, blended with recency, which ranks the files of a plan; `cause`:
     codes of `Cause`; `n_jobs`: queued jobs that are known to read it; `saved`: what a hit saves, in the
-    objective's unit; `forecast`: a column of the scores for these files. Chances are worked out when somebody
-    asks for them: a replay's plans need few.
+    objective's unit; `forecast`: a `Column` of the scores for these files. Chances are worked out when
+    somebody asks for them, as a replay's plans need few: before the scores that a reader shares are those of
+    a later time.
     """
 
     item: IntArray
@@ -134,18 +136,17 @@ class ScoredFiles:
     n_jobs: IntArray
     last_use_s: IntArray
     saved: FloatArray
-    chances: Chances
-    forecast: Callable[[_Column], FloatArray]
+    forecast: Callable[[Column], FloatArray]
 
     @functools.cached_property
     def probability(self) -> FloatArray:
         """Of a read within the horizon that is shown."""
-        return self.forecast(self.chances.of)
+        return self.forecast("chance")
 
     @functools.cached_property
     def longest(self) -> FloatArray:
         """Of a read within the longest horizon."""
-        return self.forecast(self.chances.scores.longest)
+        return self.forecast("longest")
 
     @functools.cached_property
     def value(self) -> FloatArray:
@@ -154,8 +155,9 @@ class ScoredFiles:
 
     @property
     def likely(self) -> FloatArray:
-        """The chance that a prefetch needs: of what jobs wait for within the longest horizon."""
-        return np.where(self.n_jobs > 0, self.longest, self.probability)
+        """The chance that a prefetch needs: `probability`, but `longest` of what jobs wait for."""
+        is_queued = self.n_jobs > 0
+        return np.where(is_queued, self.longest, self.probability) if is_queued.any() else self.probability
 
     def rows(self, action: Action, index: IntArray, cause: IntArray) -> Plan:
         return Plan(
@@ -197,8 +199,7 @@ def absent(
     last_read_s = scores.last_read_s[entry]
     return _valued(
         (item, size, last_read_s > NEVER_S, n_jobs, last_read_s),
-        chances,
-        lambda column: column(entry),
+        lambda column: _column(chances, column)(entry),
         saved_per_hit(objective, files, item, size),
         np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
         as_of_s=state.as_of_s,
@@ -235,10 +236,10 @@ def on_disk(
         values[at] = column
         return values
 
-    def forecast(column: _Column) -> FloatArray:
-        values = here(column(of))
+    def forecast(column: Column) -> FloatArray:
+        values = here(_column(chances, column)(of))
         if is_new.any():
-            values[is_new] = _siblings(scores, files, column, state.item[is_new])
+            values[is_new] = _siblings(chances, files, column, state.item[is_new])
         return values
 
     n_jobs = np.zeros_like(state.item) if scores.n_jobs is None else here(scores.n_jobs[of])
@@ -247,7 +248,6 @@ def on_disk(
     cause[n_jobs > 0] = int(Cause.QUEUED)
     return _valued(
         (state.item, state.bytes_on_disk, np.ones(state.item.size, np.bool_), n_jobs, last_use_s),
-        chances,
         forecast,
         saved_per_hit(objective, files, state.item, whole),
         cause,
@@ -258,8 +258,7 @@ def on_disk(
 
 def _valued(
     of: tuple[IntArray, IntArray, BoolArray, IntArray, IntArray],
-    chances: Chances,
-    forecast: Callable[[_Column], FloatArray],
+    forecast: Callable[[Column], FloatArray],
     saved: FloatArray,
     cause: IntArray,
     *,
@@ -274,59 +273,66 @@ def _valued(
     if model_weight <= 0 and not by_rate.any():
         density = recent
     else:
-        rate = forecast(_rate_column(chances.scores))
+        rate = forecast("rate")
         # In this order, so that files of equal chances that save their whole size are worth exactly the same.
         density = (rate * (saved / np.maximum(size_bytes, 1))) ** model_weight
         density *= np.where(by_rate, rate, recent) ** (1 - model_weight)
-    return ScoredFiles(
-        item, size_bytes, density, was_read, cause, n_jobs, last_use_s, saved, chances, forecast
-    )
+    return ScoredFiles(item, size_bytes, density, was_read, cause, n_jobs, last_use_s, saved, forecast)
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _rate_column(scores: Scores) -> _Column:
-    """`hit_rate` of these scores; the same object each time, so that its means are worked out once."""
-    return functools.partial(hit_rate, scores)
+def _column(chances: Chances, column: Column) -> Callable[[Entries], FloatArray]:
+    """The column by entry."""
+    if column == "rate":
+        return functools.partial(hit_rate, chances.scores)
+    return chances.of if column == "chance" else chances.scores.longest
 
 
-def _siblings(scores: Scores, files: Files, column: _Column, item: IntArray) -> FloatArray:
-    """The mean of `column` over the files read of an item's dataset, else of its tier, else of all.
+def _siblings(chances: Chances, files: Files, column: Column, item: IntArray) -> FloatArray:
+    """The mean of a column over the files read of an item's dataset, else of its tier, else of all.
 
     It is float64[n]. Files on disk alone would mislead: what is read again is not among them, as it is judged
     anew itself. A queue says nothing of the files that it does not name.
     """
-    base, of_tier = _of_tiers(scores, files, column)
-    means: FloatArray = of_tier[files.tier[item]]
+    scores, values = chances.scores, _column(chances, column)
+    means, is_read = np.zeros(item.size), _teaches(scores, EVERY)
+    if not is_read.any():
+        return means
+    # Sums of differences: the mean of equal values is exactly that value.
+    base = float(values(is_read.argmax(keepdims=True))[0])
     groups, of_item = np.unique(files.dataset[item].astype(np.int64), return_inverse=True)
     entry = places(scores, files.n)[files.members("dataset", groups[groups >= 0])].astype(np.int64)
     entry = entry[entry != UNKNOWN]
-    entry = entry[_teaches(scores, entry)]
+    entry = entry[is_read[entry]]
     member = np.searchsorted(groups, files.dataset[scores.item[entry]])
     count = np.bincount(member, minlength=groups.size)[of_item]
-    total = np.bincount(member, weights=column(entry) - base, minlength=groups.size)[of_item]
+    total = np.bincount(member, weights=values(entry) - base, minlength=groups.size)[of_item]
     has_group = count > 0
     means[has_group] = base + total[has_group] / count[has_group]
+    if not has_group.all():
+        means[~has_group] = _of_tiers(chances, files, column)[files.tier[item[~has_group]]]
     return means
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _of_tiers(scores: Scores, files: Files, column: _Column) -> tuple[float, FloatArray]:
-    """The value from which means are reckoned, and the mean over each tier's files read, by code.
+def _of_tiers(chances: Chances, files: Files, column: Column) -> FloatArray:
+    """The mean of a column over each tier's files read, by code, float64[t + 1]; one must have been read.
 
     It is the mean of all where none of a tier was read, and in the last place, that of UNKNOWN. All caches
-    that plan by the same predictions share it.
+    that plan by the same scores share what does not depend on the horizon.
     """
-    entry, n_tiers = np.flatnonzero(_teaches(scores, EVERY)), int(files.tier.max(initial=UNKNOWN)) + 1
-    if not entry.size:
-        return 0.0, np.zeros(n_tiers + 1)
-    values, code = column(entry), files.tier[scores.item[entry]]
-    # Sums of differences: the mean of equal values is exactly that value.
-    base, is_known = float(values[0]), code >= 0
+    shared = chances.scores.shared
+    if (means := shared.get((files, column))) is not None:
+        return means
+    entry, n_tiers = np.flatnonzero(_teaches(chances.scores, EVERY)), int(files.tier.max()) + 1
+    values, code = _column(chances, column)(entry), files.tier[chances.scores.item[entry]]
+    base, is_known = values[0], code >= 0
     more = values - base
     count = np.bincount(code[is_known], minlength=n_tiers)
     total = np.bincount(code[is_known], weights=more[is_known], minlength=n_tiers)
     of_all = more.mean()
-    return base, base + np.append(np.where(count > 0, total / np.maximum(count, 1), of_all), of_all)
+    means = base + np.append(np.where(count > 0, total / np.maximum(count, 1), of_all), of_all)
+    if column != "chance":
+        shared[files, column] = means
+    return means
 
 
 def _teaches(scores: Scores, entry: Entries) -> BoolArray:

@@ -85,7 +85,9 @@ def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> N
         Path("/proc/self/oom_score_adj").write_text("1000")
     renderer = importlib.import_module("jobs.operator.overview.page").Renderer(settings, began_s=began_s)
     # The processor is the service's, but for loading, which would take minutes beside busy neighbours.
-    os.nice(_NICE)
+    priority = os.getpriority(os.PRIO_PROCESS, 0) + _NICE
+    for thread in Path("/proc/self/task").iterdir():
+        os.setpriority(os.PRIO_PROCESS, int(thread.name), priority)
     with contextlib.suppress(EOFError, BrokenPipeError):
         questions.send_bytes(b"loaded")
         while True:

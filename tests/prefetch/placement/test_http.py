@@ -113,7 +113,8 @@ def test_figures_and_docs(get: Get) -> None:
 def test_the_first_page_links_to_what_a_browser_can_open(get: Get) -> None:
     links = re.findall(r'href="([^"]+)"', get("/").text)
     assert {"docs", "health", "metrics", "serverRanges"} <= set(links)
-    assert {loaded(get, f"/{link}").status_code for link in links} == {200}
+    assert loaded(get, "/operator").status_code == 200
+    assert {get(f"/{link}").status_code for link in links} == {200}
 
 
 def test_the_docs_work_without_any_other_host(get: Get) -> None:

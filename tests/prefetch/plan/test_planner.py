@@ -13,16 +13,13 @@ from prefetch.plan.items import Plan, PlanLimits
 from prefetch.plan.planner import ValuePlanner
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import NEVER_S, Chances, Files, Scores
-from prefetch.plan.value import Objective, absent, on_disk
+from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60
 DAY_S = 86400
 AS_OF = 1_000_000
 HORIZONS = (3600, DAY_S, 7 * DAY_S)
-COLUMNS = ("item", "size_bytes", "saved", "density", "was_read", "cause", "n_jobs", "last_use_s")
-CHANCES = ("probability", "longest", "value")
-"""Of ScoredFiles, chances included, which are worked out when they are asked for."""
 
 
 class World(NamedTuple):
@@ -162,10 +159,13 @@ def test_planning_changes_nothing_that_it_was_given(world: World) -> None:
     """What a judgement was made from is the same after its plan as when it was made anew."""
     state, scores, limits, files = world
     judged = ValuePlanner(lambda _: scores, limits, files, DAY_S).judge(state)
+    assert judged.plan.item.size == judged.plan.value.size
+    names = [field.name for field in dataclasses.fields(ScoredFiles) if field.name != "forecast"]
+    names += ["probability", "longest", "value"]
     asked = (state, scores, files, Objective.BYTES, Chances(scores, judged.horizon))
     disk, candidates = on_disk(*asked, recent_s=limits.cycle_s), absent(*asked)
     for given_, anew in ((judged.case.disk, disk), (judged.case.candidates, candidates)):
-        for name in COLUMNS + CHANCES:
+        for name in names:
             np.testing.assert_array_equal(getattr(given_, name), getattr(anew, name), name)
 
 

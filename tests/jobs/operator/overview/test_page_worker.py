@@ -44,6 +44,9 @@ def test_a_process_answers_fails_and_starts_anew(pages: PageWorker, tmp_path: Pa
     assert "Region default" in page and "follows the order s3fifo" in page
     first = process_of(pages)
     assert Path(f"/proc/{first}/oom_score_adj").read_text().strip() == "1000"
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    threads = [int(thread.name) for thread in Path(f"/proc/{first}/task").iterdir()]
+    assert all(os.getpriority(os.PRIO_PROCESS, thread) > ours for thread in threads)
     assert "Plan of cache xc1" in pages.page(PageRequest("xc1"), heard).decode()
     assert process_of(pages) == first
     os.kill(first, signal.SIGKILL)
