@@ -26,17 +26,42 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(mask)
     order = index[np.argsort(-key[index])]
-    ranked, is_left = key[order], np.zeros(order.size, np.bool_)
-    _order_ties(order, ranked, last_use_s, item, is_left)
-    places = np.flatnonzero(is_left)
-    among = order[places]
-    order[places] = among[np.lexsort((item[among], -last_use_s[among], -ranked[places]))]
+    ties = _left_ties(order, key[order], last_use_s, item)
+    if not ties.size:
+        return order
+    # Models give thousands of files the same chance: these are put in order by one number, which is faster.
+    among = order[ties]
+    equal, use_s = key[among], last_use_s[among]
+    group = np.append(0, np.cumsum(equal[1:] != equal[:-1]))
+    newest_s, oldest_s = int(use_s.max()), int(use_s.min())
+    if (newest_s - oldest_s + 1) * (int(group[-1]) + 1) >= 2**62:
+        order[ties] = among[np.lexsort((item[among], -use_s, group))]
+        return order
+    rank = group * (newest_s - oldest_s + 1) + newest_s - use_s
+    at = np.argsort(rank)
+    among, rank = among[at], rank[at]
+    rest = _left_ties(among, rank, last_use_s, item)
+    among[rest] = among[rest][np.lexsort((item[among[rest]], rank[rest]))]
+    order[ties] = among
     return order
+
+
+def _left_ties(
+    order: IntArray, ranked: FloatArray | IntArray, last_use_s: IntArray, item: IntArray
+) -> IntArray:
+    """Order the ties in `order`, whose keys are `ranked`; the places of those of more than `FEW` files."""
+    is_left = np.zeros(order.size, np.bool_)
+    _order_ties(order, ranked, last_use_s, item, is_left)
+    return np.flatnonzero(is_left)
 
 
 @bare
 def _order_ties(
-    order: IntArray, ranked: FloatArray, last_use_s: IntArray, item: IntArray, is_left: BoolArray
+    order: IntArray,
+    ranked: FloatArray | IntArray,
+    last_use_s: IntArray,
+    item: IntArray,
+    is_left: BoolArray,
 ) -> None:
     """Order the ties in `order`, whose keys are `ranked`; those of more than `FEW` files go to `is_left`."""
     start = 0

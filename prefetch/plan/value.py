@@ -17,7 +17,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from features.common.arrays import AnyFloatArray, BoolArray, FloatArray, IntArray
+from features.common.arrays import AnyFloatArray, AnyIntArray, BoolArray, FloatArray, IntArray
+from features.common.jit import bare
 from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.items import Cause, Plan
@@ -298,7 +299,7 @@ def _siblings(chances: Chances, files: Files, column: Column, item: IntArray) ->
     if not is_read.any():
         return means
     # Sums of differences: the mean of equal values is exactly that value.
-    base = float(values(is_read.argmax(keepdims=True))[0])
+    base = values(is_read.argmax(keepdims=True))
     groups, of_item = np.unique(files.dataset[item].astype(np.int64), return_inverse=True)
     entry = places(scores, files.n)[files.members("dataset", groups[groups >= 0])].astype(np.int64)
     entry = entry[entry != UNKNOWN]
@@ -322,17 +323,28 @@ def _of_tiers(chances: Chances, files: Files, column: Column) -> FloatArray:
     shared = chances.scores.shared
     if (means := shared.get((files, column))) is not None:
         return means
-    entry, n_tiers = np.flatnonzero(_teaches(chances.scores, EVERY)), int(files.tier.max()) + 1
-    values, code = _column(chances, column)(entry), files.tier[chances.scores.item[entry]]
-    base, is_known = values[0], code >= 0
-    more = values - base
-    count = np.bincount(code[is_known], minlength=n_tiers)
-    total = np.bincount(code[is_known], weights=more[is_known], minlength=n_tiers)
-    of_all = more.mean()
-    means = base + np.append(np.where(count > 0, total / np.maximum(count, 1), of_all), of_all)
+    values, is_read = _column(chances, column)(EVERY), _teaches(chances.scores, EVERY)
+    count, total = sums = np.zeros((2, int(files.tier.max()) + 2))
+    base = float(values[is_read.argmax()])
+    _add_by_tier(files.tier, chances.scores.item, is_read, values - base, sums)
+    of_all = total.sum() / count.sum()
+    means = base + np.where(count > 0, total / np.maximum(count, 1), of_all)
+    means[UNKNOWN] = base + of_all
     if column != "chance":
         shared[files, column] = means
     return means
+
+
+@bare
+def _add_by_tier(
+    tier: AnyIntArray, item: IntArray, is_read: BoolArray, values: FloatArray, sums: FloatArray
+) -> None:
+    """Add the number of files read of each tier to sums[0], and their `values` to sums[1]."""
+    for entry in range(item.size):
+        if is_read[entry]:
+            at = tier[item[entry]]
+            sums[0, at] += 1
+            sums[1, at] += values[entry]
 
 
 def _teaches(scores: Scores, entry: Entries) -> BoolArray:

@@ -16,6 +16,7 @@ from jobs.loop.ingest.known_names import dids_of
 from prefetch.plan.items import PlanLimits
 from prefetch.plan.lists import FEW, best_first, steady, within_groups
 from prefetch.plan.rules import DEPTH, Rule, Treatment, blacklist, is_control, treatments
+from prefetch.plan.scores import NEVER_S
 from prefetch.plan.value import best_rate, fitting_cycle_s
 from prefetch.target import Held
 
@@ -68,7 +69,11 @@ def test_perfect_knowledge_ranks_by_the_next_read(next_s: list[int]) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([0.0, 0.5, np.inf]), st.integers(0, 2), st.booleans())),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.5, 1.0, 2.0, np.inf]), st.sampled_from([0, 1, NEVER_S]), st.booleans()
+        )
+    ),
     st.sampled_from([1, 2 * FEW]),
 )
 def test_files_of_equal_worth_go_by_their_last_use_and_then_by_number(
