@@ -43,8 +43,8 @@ from replay.ranges import layout_of
 
 PROMISED_S = 30.0
 AS_OF_S = 1_772_323_200
-NEW = 50
-"""For so many candidates there is a file that nothing predicts yet."""
+CANDIDATES_PER_NEW_FILE = 50
+"""A new file is one that nothing predicts yet; every other is of no dataset."""
 HORIZONS = tuple(h * 3600 for h in (1, 6, 12, 24, 48, 96, 168, 720))
 CAPACITIES_TB = [24] * 12 + [96 + 292 * k // 10 for k in range(11)] + [44]
 LIMITS = PlanLimits(3600, 0.05, 0.6, read_once_below=0.02, hysteresis=0.1, cached_fraction=0.9)
@@ -58,13 +58,15 @@ def main() -> int:
     args = parser.parse_args()
     pa.set_cpu_count(1)
     rng = np.random.default_rng(1)
-    n_files = args.candidates + args.candidates // NEW
+    n_files = args.candidates + args.candidates // CANDIDATES_PER_NEW_FILE
     scores = predicted(args.candidates, n_files, rng)
     dids = pa.array([f"cms:/store/mc/ERA/P{i // 100}/AODSIM/v1/{i:07}.root" for i in range(n_files)])
     tier = pa.array(rng.integers(0, 6, n_files)).dictionary_encode()
     tiers = pa.array(["AODSIM", "MINIAODSIM", "NANOAODSIM", "RAW", "USER", "AOD"]).take(tier.indices)
     started = time.process_time()
     files, origins = known(dids, tiers), four_origins(n_files)
+    new = np.setdiff1d(np.arange(n_files), scores.item)
+    files.dataset[new[::2]] = -1
     print(f"rules, control group: {time.process_time() - started:.1f} s, once for all caches")
     capacities = {f"xc{k:02}": int(tb * 10**12) for k, tb in enumerate(CAPACITIES_TB[: args.caches])}
     slowest = 0.0

@@ -26,7 +26,7 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     """Indices where `mask`, highest key first; ties by last use, the newest first, then by item."""
     index = np.flatnonzero(mask)
     order = index[np.argsort(-key[index])]
-    ties = _left_ties(order, key[order], last_use_s, item)
+    ties = _order_few(order, key[order], last_use_s, item)
     if not ties.size:
         return order
     # Models give thousands of files the same chance: these are put in order by one number, which is faster.
@@ -40,16 +40,16 @@ def best_first(key: FloatArray, last_use_s: IntArray, item: IntArray, mask: Bool
     rank = group * (newest_s - oldest_s + 1) + newest_s - use_s
     at = np.argsort(rank)
     among, rank = among[at], rank[at]
-    rest = _left_ties(among, rank, last_use_s, item)
+    rest = _order_few(among, rank, last_use_s, item)
     among[rest] = among[rest][np.lexsort((item[among[rest]], rank[rest]))]
     order[ties] = among
     return order
 
 
-def _left_ties(
+def _order_few(
     order: IntArray, ranked: FloatArray | IntArray, last_use_s: IntArray, item: IntArray
 ) -> IntArray:
-    """Order the ties in `order`, whose keys are `ranked`; the places of those of more than `FEW` files."""
+    """Order ties of few files in `order`, whose keys are `ranked`; the places of ties of more than `FEW`."""
     is_left = np.zeros(order.size, np.bool_)
     _order_ties(order, ranked, last_use_s, item, is_left)
     return np.flatnonzero(is_left)
@@ -207,7 +207,7 @@ def eviction_order(case: Case, pinned: IntArray) -> IntArray:
     disk = case.disk
     may_go = case.files.may_be_evicted[disk.item] & ~case.state.is_open
     may_go[pinned] = False
-    first = case.files.goes_first[disk.item]
+    first = case.files.eviction_key[disk.item]
     key = np.where(first < 0, first, disk.density)
     return best_first(-key, -disk.last_use_s, disk.item, may_go)
 

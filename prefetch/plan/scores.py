@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -78,9 +79,9 @@ class Scores:
         return {}
 
     @functools.cached_property
-    def shared(self) -> dict[object, FloatArray]:
-        """What plans have worked out of these scores, for others that plan by them."""
-        return {}
+    def means_by_tier(self) -> WeakKeyDictionary[Files, dict[str, FloatArray]]:
+        """What `prefetch.plan.value` has worked out of the files read, for all plans of the same files."""
+        return WeakKeyDictionary()
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:
         """The same at the longest horizon."""
@@ -196,27 +197,25 @@ class Files:
         return evicted
 
     @functools.cached_property
-    def goes_first(self) -> AnyFloatArray:
+    def eviction_key(self) -> AnyFloatArray:
         """Keys of files that are evicted before any other, 0 of those that go by density, float32[n]."""
         key = np.where(self.is_here, 0, ELSEWHERE).astype(np.float32)
         key[self.treatment == Treatment.TEST] = TESTS
         key[self.treatment == Treatment.NEVER] = FORBIDDEN
         return key
 
-    def members(self, of: str, groups: IntArray) -> Ids:
-        """The files of `groups`, codes of the column `of`, dataset or tier, from 0 on; each group's rise."""
-        order, starts = self._grouped[of]
+    def members(self, groups: IntArray) -> Ids:
+        """The files of `groups`, codes of datasets from 0 on; each group's rise."""
+        order, starts = self._by_dataset
         sizes = starts[groups + 1] - starts[groups]
         first = np.repeat(starts[groups] - (np.cumsum(sizes) - sizes), sizes)
         return order[first + np.arange(first.size)]
 
     @functools.cached_property
-    def _grouped(self) -> dict[str, tuple[Ids, IntArray]]:
-        """By column the files by code, and where each code's begin."""
-        return {
-            name: (np.argsort(code, kind="stable").astype(np.int32), np.cumsum(np.bincount(code + 1)))
-            for name, code in (("dataset", self.dataset), ("tier", self.tier))
-        }
+    def _by_dataset(self) -> tuple[Ids, IntArray]:
+        """The files by code, and where each code's begin."""
+        order = np.argsort(self.dataset, kind="stable").astype(np.int32)
+        return order, np.cumsum(np.bincount(self.dataset + 1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

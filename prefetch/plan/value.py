@@ -26,7 +26,7 @@ from prefetch.plan.scores import EVERY, KEPT, NEVER_S, UNKNOWN, Chances, Entries
 from replay.planner import CacheState
 
 _Numbers = TypeVar("_Numbers", FloatArray, IntArray)
-Column = Literal["chance", "longest", "rate"]
+Forecast = Literal["chance", "longest", "rate"]
 """What a file's value is made of: its chance, that at the longest horizon, and hits per second."""
 
 OLDEST_S = 90 * DAY_S
@@ -124,7 +124,7 @@ class ScoredFiles:
 
     `density`: value per second and byte, blended with recency, which ranks the files of a plan; `cause`:
     codes of `Cause`; `n_jobs`: queued jobs that are known to read it; `saved`: what a hit saves, in the
-    objective's unit; `forecast`: a `Column` of the scores for these files. Chances are worked out when
+    objective's unit; `forecast`: what the scores say of them. Chances are worked out when
     somebody asks for them, as a replay's plans need few: before the scores that a reader shares are those of
     a later time.
     """
@@ -137,7 +137,7 @@ class ScoredFiles:
     n_jobs: IntArray
     last_use_s: IntArray
     saved: FloatArray
-    forecast: Callable[[Column], FloatArray]
+    forecast: Callable[[Forecast], FloatArray]
 
     @functools.cached_property
     def probability(self) -> FloatArray:
@@ -200,7 +200,7 @@ def absent(
     last_read_s = scores.last_read_s[entry]
     return _valued(
         (item, size, last_read_s > NEVER_S, n_jobs, last_read_s),
-        lambda column: _column(chances, column)(entry),
+        lambda kind: _column(chances, kind)(entry),
         saved_per_hit(objective, files, item, size),
         np.where(n_jobs > 0, int(Cause.QUEUED), int(Cause.VALUE)),
         as_of_s=state.as_of_s,
@@ -237,10 +237,10 @@ def on_disk(
         values[at] = column
         return values
 
-    def forecast(column: Column) -> FloatArray:
-        values = here(_column(chances, column)(of))
+    def forecast(kind: Forecast) -> FloatArray:
+        values = here(_column(chances, kind)(of))
         if is_new.any():
-            values[is_new] = _siblings(chances, files, column, state.item[is_new])
+            values[is_new] = _siblings(chances, files, kind, state.item[is_new])
         return values
 
     n_jobs = np.zeros_like(state.item) if scores.n_jobs is None else here(scores.n_jobs[of])
@@ -259,7 +259,7 @@ def on_disk(
 
 def _valued(
     of: tuple[IntArray, IntArray, BoolArray, IntArray, IntArray],
-    forecast: Callable[[Column], FloatArray],
+    forecast: Callable[[Forecast], FloatArray],
     saved: FloatArray,
     cause: IntArray,
     *,
@@ -281,27 +281,27 @@ def _valued(
     return ScoredFiles(item, size_bytes, density, was_read, cause, n_jobs, last_use_s, saved, forecast)
 
 
-def _column(chances: Chances, column: Column) -> Callable[[Entries], FloatArray]:
-    """The column by entry."""
-    if column == "rate":
+def _column(chances: Chances, kind: Forecast) -> Callable[[Entries], FloatArray]:
+    """A forecast by entry."""
+    if kind == "rate":
         return functools.partial(hit_rate, chances.scores)
-    return chances.of if column == "chance" else chances.scores.longest
+    return chances.of if kind == "chance" else chances.scores.longest
 
 
-def _siblings(chances: Chances, files: Files, column: Column, item: IntArray) -> FloatArray:
-    """The mean of a column over the files read of an item's dataset, else of its tier, else of all.
+def _siblings(chances: Chances, files: Files, kind: Forecast, item: IntArray) -> FloatArray:
+    """The mean of a forecast over the files read of an item's dataset, else of its tier, else of all.
 
     It is float64[n]. Files on disk alone would mislead: what is read again is not among them, as it is judged
     anew itself. A queue says nothing of the files that it does not name.
     """
-    scores, values = chances.scores, _column(chances, column)
-    means, is_read = np.zeros(item.size), _teaches(scores, EVERY)
+    scores, values = chances.scores, _column(chances, kind)
+    means, is_read = np.zeros(item.size), _teaches(scores)
     if not is_read.any():
         return means
     # Sums of differences: the mean of equal values is exactly that value.
     base = values(is_read.argmax(keepdims=True))
     groups, of_item = np.unique(files.dataset[item].astype(np.int64), return_inverse=True)
-    entry = places(scores, files.n)[files.members("dataset", groups[groups >= 0])].astype(np.int64)
+    entry = places(scores, files.n)[files.members(groups[groups >= 0])].astype(np.int64)
     entry = entry[entry != UNKNOWN]
     entry = entry[is_read[entry]]
     member = np.searchsorted(groups, files.dataset[scores.item[entry]])
@@ -310,28 +310,28 @@ def _siblings(chances: Chances, files: Files, column: Column, item: IntArray) ->
     has_group = count > 0
     means[has_group] = base + total[has_group] / count[has_group]
     if not has_group.all():
-        means[~has_group] = _of_tiers(chances, files, column)[files.tier[item[~has_group]]]
+        means[~has_group] = _of_tiers(chances, files, kind)[files.tier[item[~has_group]]]
     return means
 
 
-def _of_tiers(chances: Chances, files: Files, column: Column) -> FloatArray:
-    """The mean of a column over each tier's files read, by code, float64[t + 1]; one must have been read.
+def _of_tiers(chances: Chances, files: Files, kind: Forecast) -> FloatArray:
+    """The mean of a forecast over each tier's files read, by code, float64[t + 1]; one must have been read.
 
-    It is the mean of all where none of a tier was read, and in the last place, that of UNKNOWN. All caches
-    that plan by the same scores share what does not depend on the horizon.
+    It is the mean of all where none of a tier was read, and in the last place, that of UNKNOWN. Plans of the
+    same files by the same scores share what does not depend on the horizon.
     """
-    shared = chances.scores.shared
-    if (means := shared.get((files, column))) is not None:
-        return means
-    values, is_read = _column(chances, column)(EVERY), _teaches(chances.scores, EVERY)
+    known = chances.scores.means_by_tier.setdefault(files, {})
+    if kind in known:
+        return known[kind]
+    values, is_read = _column(chances, kind)(EVERY), _teaches(chances.scores)
     count, total = sums = np.zeros((2, int(files.tier.max()) + 2))
     base = float(values[is_read.argmax()])
     _add_by_tier(files.tier, chances.scores.item, is_read, values - base, sums)
     of_all = total.sum() / count.sum()
     means = base + np.where(count > 0, total / np.maximum(count, 1), of_all)
     means[UNKNOWN] = base + of_all
-    if column != "chance":
-        shared[files, column] = means
+    if kind != "chance":
+        known[kind] = means
     return means
 
 
@@ -347,7 +347,6 @@ def _add_by_tier(
             sums[1, at] += values[entry]
 
 
-def _teaches(scores: Scores, entry: Entries) -> BoolArray:
-    """Whether each of `entry` was read, and is not named by a queue."""
-    was_read = scores.was_read[entry]
-    return was_read if scores.n_jobs is None else was_read & (scores.n_jobs[entry] == 0)
+def _teaches(scores: Scores) -> BoolArray:
+    """Which entries were read, and are not named by a queue."""
+    return scores.was_read if scores.n_jobs is None else scores.was_read & (scores.n_jobs == 0)

@@ -127,13 +127,13 @@ class ScoreStore:
         last_read_s = pc.subtract(as_of_s, recency_s).fill_null(NEVER_S).to_numpy()
         ends_s = pc.subtract(as_of_s + self.spec.active_dataset_s, of_dataset_s).fill_null(NEVER_S).to_numpy()
         until_s = np.maximum(last_read_s + self.spec.candidate_s, ends_s)
-        order = np.argsort(ids)  # a reader puts them in their places: neighbours are taken faster
-        np.array([ids, size, last_read_s, until_s])[:, order].tofile(self._path(ROWS, as_of_s))
+        order = np.argsort(ids, kind="stable")  # a reader puts them in their places: neighbours are faster
+        np.take([ids, size, last_read_s, until_s], order, axis=1).tofile(self._path(ROWS, as_of_s))
         for name, probability in _probabilities(rows, models).items():
             horizons_s = tuple(model.horizon_s for model, _ in models[name].fitted)
             raised = np.maximum.accumulate(probability, axis=0)
             rate = best_rate(raised, horizons_s).astype(np.float32)
-            np.vstack([raised, rate])[:, order].tofile(self._path(name, as_of_s))
+            np.take(np.vstack([raised, rate]), order, axis=1).tofile(self._path(name, as_of_s))
             self.horizons_s[name, as_of_s] = horizons_s
 
     def reader(self, name: str, *, every_s: int) -> Reader:

@@ -87,7 +87,8 @@ def _serve_pages(questions: Connection, settings: Settings, began_s: float) -> N
     # The processor is the service's, but for loading, which would take minutes beside busy neighbours.
     priority = os.getpriority(os.PRIO_PROCESS, 0) + _NICE
     for thread in Path("/proc/self/task").iterdir():
-        os.setpriority(os.PRIO_PROCESS, int(thread.name), priority)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), priority)
     with contextlib.suppress(EOFError, BrokenPipeError):
         questions.send_bytes(b"loaded")
         while True:

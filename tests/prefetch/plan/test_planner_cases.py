@@ -99,7 +99,7 @@ def test_a_file_that_came_after_the_predictions_is_judged_by_its_siblings() -> N
 def test_a_file_of_no_known_dataset_or_tier_is_judged_by_all_files_read() -> None:
     known = one_horizon([0, 3, 4], [30] * 3, [0.9, 0.1, 0.5], [True, True, False])  # nobody has read 4
     scores = dataclasses.replace(known, as_of_s=-600)
-    dataset, tier = np.array([0, -1, 7, 0, 0]), np.array([-1, -1, 3, -1, -1])
+    dataset, tier = np.array([0, -1, 7, 0, 0]), np.array([1, -1, 3, -1, -1])
     state = cache(last_access_s=np.array([-10_000, -60, -60]))
     planner = ValuePlanner(lambda _: scores, LIMITS, plain_files(5, dataset=dataset, tier=tier), DAY_S)
     assert planner.judge(state).case.disk.probability == pytest.approx([0.9, 0.5, 0.5])
