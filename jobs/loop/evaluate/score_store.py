@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import Float32Array, Ids, IntArray
 from features.common.errors import StaleInputError
-from features.common.times import as_of_label
+from features.common.times import DAY_S, as_of_label
 from features.spec import FeatureSpec
 from features.stream.names import numbers, whole
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
@@ -22,8 +22,10 @@ from prefetch.plan.scores import NEVER_S, UNKNOWN, Scores
 from prefetch.plan.value import best_rate
 
 ROWS = "rows"
-MOST_LOOKS = 8
-"""So many looks at earlier decision times does a reader keep, to go on from."""
+MOST_LOOKS, IDLE_S = 12, DAY_S
+"""So many looks at earlier decision times does a reader keep, to go on from, if they were asked for lately.
+
+Of each horizon that caches in step plan by, there are up to three, one, two and three horizons ago."""
 
 _FAR_S = np.iinfo(np.uint32).max
 _Column = Callable[[int], IntArray]
@@ -39,6 +41,8 @@ class _Standing:
     """
 
     scores: Scores
+    asked_s = 0
+    """The time of the plans for which a look was last asked for."""
 
     def __init__(
         self, within_s: int | None, as_of_s: int, horizons_s: tuple[int, ...], every: tuple[IntArray, Ids]
@@ -198,7 +202,9 @@ class Reader:
             # each goes on in its own.
             look = self._store.standing(self._name, at_s, within_s, self._looks)
             with self._lock:  # of looks at other horizons
-                self._looks = [*[of for of in self._looks if of is not look][1 - MOST_LOOKS :], look]
+                look.asked_s = plans_s = max([at_s, *(of.as_of_s for of in self._whole)])
+                others = [of for of in self._looks if of is not look and plans_s - of.asked_s <= IDLE_S]
+                self._looks = [*others[1 - MOST_LOOKS :], look]
             return look.scores
 
     def forget(self) -> None:

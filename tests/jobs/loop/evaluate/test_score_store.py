@@ -15,6 +15,7 @@ from score_rows import by_item
 
 from features.common.errors import StaleInputError
 from features.spec import FeatureSpec
+from jobs.loop.evaluate import score_store
 from jobs.loop.evaluate.score_store import Reader, ScoreStore
 from models.learning.baselines import Recency
 from models.learning.calibration import IDENTITY, Knots
@@ -140,3 +141,35 @@ def test_plans_in_step_share_a_reader(four_times: ScoreStore, monkeypatch: pytes
     reader = four_times.reader("x", every_s=hour)
     with ThreadPoolExecutor(6) as pool:
         assert [list(pool.map(partial(asked, reader, after), ways)) for after in steps] == alone
+
+
+def test_looks_go_on_from_those_before_and_idle_ones_are_forgotten(
+    four_times: ScoreStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, hour, horizons_s, taken = ScoreStore._take, 3600, four_times.spec.horizons_s, []
+
+    def counted(store: ScoreStore, name: str, standing: Any, at_s: int) -> None:
+        taken.append(((at_s - FROM_S) // hour, standing.within_s))
+        take(store, name, standing, at_s)
+
+    monkeypatch.setattr(ScoreStore, "_take", counted)
+    reader = four_times.reader("x", every_s=hour)
+
+    def plan(after: int, *within: int) -> list[tuple[int, int | None]]:
+        """What is read for a plan that looks back by one hour and by two, at each horizon."""
+        taken.clear()
+        reader(FROM_S + after * hour)
+        for within_s in within:
+            reader(FROM_S + (after - 1) * hour, within_s)
+            reader(FROM_S + (after - 2) * hour, within_s)
+        return list(taken)
+
+    short, long = horizons_s
+    assert len(plan(2, short, long)) == 3 + 2 * (2 + 1)
+    assert plan(3, short, long) == [(3, None), (2, short), (1, short), (2, long), (1, long)]
+    assert len(reader._looks) == 4
+    monkeypatch.setattr(score_store, "IDLE_S", 0)
+    reader.forget()
+    plan(2, short)
+    assert plan(3, long)[1:] == [(0, long), (1, long), (2, long), (0, long), (1, long)]
+    assert [look.within_s for look in reader._looks] == [long, long]
