@@ -20,7 +20,8 @@ from prefetch.actions import Action
 from prefetch.plan import lists
 from prefetch.plan.hindsight import EarlierAt, proved
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
-from prefetch.plan.lists import Case, PlanList, affordable, best_first, head
+from prefetch.plan.lists import Case, PlanList, affordable
+from prefetch.plan.ranking import best_first, head
 from prefetch.plan.rules import Treatment
 from prefetch.plan.scores import BARRED_WORDS, Files, Scores
 from prefetch.plan.value import Objective, absent, eviction_age_s, nearest_horizon, on_disk

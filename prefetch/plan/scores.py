@@ -31,7 +31,7 @@ class Scores:
 
     `probability`: float[k, n], of a read within each of `horizons_s` (rising). `last_read_s`: int64[n],
     s since 1970, or NEVER_S. `n_jobs`: int64[n], queued jobs that are known to read it (None: no queue
-    known). `rate`: what `prefetch.plan.value.hit_rate` says of them, None: not asked yet. `place`: what
+    known). `rate`: what `prefetch.plan.forecasts.hit_rate` says of them, None: not asked yet. `place`: what
     `places` says; entries that it leaves out are no candidates: their sizes, chances and rates are 0 and they
     were never read. `rises`: `probability` falls nowhere along k. A plan looks at the entries that it needs:
     most are neither on disk nor likely. Raises InputError if the shapes do not fit.
@@ -80,7 +80,7 @@ class Scores:
 
     @functools.cached_property
     def means_by_tier(self) -> WeakKeyDictionary[Files, dict[str, FloatArray]]:
-        """What `prefetch.plan.value` has worked out of the files read, for all plans of the same files."""
+        """What `prefetch.plan.forecasts` has worked out of files read, for all plans of the same files."""
         return WeakKeyDictionary()
 
     def longest(self, entry: Entries = EVERY) -> FloatArray:

@@ -18,8 +18,8 @@ from features.common.times import DAY_S, as_of_label
 from features.spec import FeatureSpec
 from features.stream.names import numbers, whole
 from models.serving.bundle import ROWS_AT_A_TIME, RegionModels
+from prefetch.plan.forecasts import best_rate
 from prefetch.plan.scores import NEVER_S, UNKNOWN, Scores
-from prefetch.plan.value import best_rate
 
 ROWS = "rows"
 MOST_LOOKS, IDLE_S = 12, DAY_S

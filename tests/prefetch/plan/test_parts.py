@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from features.common.names import parse_name
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
+from prefetch.plan.forecasts import best_rate
 from prefetch.plan.items import PlanLimits
-from prefetch.plan.lists import FEW, best_first, steady, within_groups
+from prefetch.plan.ranking import FEW, best_first, steady, within_groups
 from prefetch.plan.rules import DEPTH, Rule, Treatment, blacklist, is_control, treatments
 from prefetch.plan.scores import NEVER_S
-from prefetch.plan.value import best_rate, fitting_cycle_s
+from prefetch.plan.value import fitting_cycle_s
 from prefetch.target import Held
 
 DIDS = pa.array(

@@ -21,8 +21,8 @@ from models.learning.baselines import Recency
 from models.learning.calibration import IDENTITY, Knots
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import Reference
+from prefetch.plan.forecasts import hit_rate
 from prefetch.plan.scores import UNKNOWN, places
-from prefetch.plan.value import hit_rate
 
 FROM_S = 1_773_014_400  # 2026-03-09
 
