@@ -23,7 +23,8 @@ from prefetch.plan.scores import NEVER_S, UNKNOWN, Scores
 
 ROWS = "rows"
 MOST_LOOKS, IDLE_S = 12, DAY_S
-"""So many looks at earlier decision times does a reader keep, to go on from, if they were asked for lately.
+"""So many looks at earlier decision times does a reader keep, to go on from; none that its plans have not
+asked for during `IDLE_S`.
 
 Of each horizon that caches in step plan by, there are up to three, one, two and three horizons ago."""
 
@@ -42,7 +43,7 @@ class _Standing:
 
     scores: Scores
     asked_s = 0
-    """The time of the plans for which a look was last asked for."""
+    """The time of the whole scores when a look was last asked for; not set where nobody asks for these."""
 
     def __init__(
         self, within_s: int | None, as_of_s: int, horizons_s: tuple[int, ...], every: tuple[IntArray, Ids]
@@ -202,8 +203,10 @@ class Reader:
             # each goes on in its own.
             look = self._store.standing(self._name, at_s, within_s, self._looks)
             with self._lock:  # of looks at other horizons
-                look.asked_s = plans_s = max([at_s, *(of.as_of_s for of in self._whole)])
-                others = [of for of in self._looks if of is not look and plans_s - of.asked_s <= IDLE_S]
+                others = [of for of in self._looks if of is not look]
+                for whole in self._whole:  # none where plans read the whole scores by another reader
+                    look.asked_s = whole.as_of_s
+                    others = [of for of in others if whole.as_of_s - of.asked_s <= max(IDLE_S, self._every_s)]
                 self._looks = [*others[1 - MOST_LOOKS :], look]
             return look.scores
 

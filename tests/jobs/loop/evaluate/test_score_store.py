@@ -168,8 +168,23 @@ def test_looks_go_on_from_those_before_and_idle_ones_are_forgotten(
     assert len(plan(2, short, long)) == 3 + 2 * (2 + 1)
     assert plan(3, short, long) == [(3, None), (2, short), (1, short), (2, long), (1, long)]
     assert len(reader._looks) == 4
-    monkeypatch.setattr(score_store, "IDLE_S", 0)
     reader.forget()
-    plan(2, short)
-    assert plan(3, long)[1:] == [(0, long), (1, long), (2, long), (0, long), (1, long)]
+    monkeypatch.setattr(score_store, "IDLE_S", hour)
+    reader(FROM_S + hour)
+    reader(FROM_S, short)
+    assert plan(2, long)[-2:] == [(1, long), (0, long)], "a look an hour ago was not idle for longer"
+    assert [look.within_s for look in reader._looks] == [short, long, long]
+    plan(3, long)
     assert [look.within_s for look in reader._looks] == [long, long]
+    monkeypatch.setattr(score_store, "MOST_LOOKS", 1)
+    plan(3, long)
+    assert [look.as_of_s for look in reader._looks] == [FROM_S + hour]
+
+
+def test_looks_whose_plans_read_elsewhere_are_not_idle(four_times: ScoreStore) -> None:
+    hour, within_s = 3600, four_times.spec.horizons_s[0]
+    reader = four_times.reader("x", every_s=hour)
+    first, second = (reader(FROM_S + after * hour, within_s) for after in (3, 1))
+    reader._looks[0].asked_s = 0
+    assert reader(FROM_S + 2 * hour, within_s) is not second
+    assert reader(FROM_S + 3 * hour, within_s) is first
