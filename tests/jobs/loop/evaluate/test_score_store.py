@@ -176,9 +176,9 @@ def test_looks_go_on_from_those_before_and_idle_ones_are_forgotten(
     assert [look.within_s for look in reader._looks] == [short, long, long]
     plan(3, long)
     assert [look.within_s for look in reader._looks] == [long, long]
-    monkeypatch.setattr(score_store, "MOST_LOOKS", 1)
-    plan(3, long)
-    assert [look.as_of_s for look in reader._looks] == [FROM_S + hour]
+    monkeypatch.setattr(score_store, "MOST_LOOKS", 2)
+    plan(3, short)
+    assert [look.within_s for look in reader._looks] == [short, short]
 
 
 def test_looks_whose_plans_read_elsewhere_are_not_idle(four_times: ScoreStore) -> None:
