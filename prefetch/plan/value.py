@@ -90,9 +90,8 @@ class ScoredFiles:
 
     `density`: value per second and byte, blended with recency, which ranks the files of a plan; `cause`:
     codes of `Cause`; `n_jobs`: queued jobs that are known to read it; `saved`: what a hit saves, in the
-    objective's unit; `forecast`: what the scores say of them. Chances are worked out when
-    somebody asks for them, as a replay's plans need few: before the scores that a reader shares are those of
-    a later time.
+    objective's unit; `forecast`: what the scores say of them. Chances are worked out when they are first
+    asked for, as a replay's plans need few: ask before the scores change to those of a later time.
     """
 
     item: IntArray

@@ -25,7 +25,7 @@ A live steward evicts to below the high watermark, 0.95 by default, by what arri
 
 
 class Plans(NamedTuple):
-    """Plans for the cache, of `capacity_bytes` and watermarks `low` and `high` as the planner is told.
+    """Plans for the cache, of `capacity_bytes` and watermarks `low` and `high`, as the planner knows it.
 
     `planner` is asked at each multiple of `cycle_s` (s since 1970) from `from_s` on. Its pins are no victims,
     its evictions are the first victims, and its prefetches begin at once.

@@ -273,7 +273,7 @@ def activities(use: Use, details: pa.Table) -> list[Part]:
 
 
 def activities_of(details: pa.Table) -> tuple[ItemArray, list[str]]:
-    """The activity of each access, and the names of activities, `unknown` last; no name if none is told."""
+    """The activity of each access, and the names of activities, `unknown` last; none without that column."""
     if ACTIVITY not in details.column_names:
         return np.zeros(details.num_rows, np.int32), []
     encoded = coded(details[ACTIVITY])

@@ -23,7 +23,7 @@ import json, os, sys
 calls = []
 sys.addaudithook(lambda name, _: name in ("socket.connect", "socket.getaddrinfo") and calls.append(name))
 from airflow.dag_processing.dagbag import DagBag
-def told(task):
+def described(task):
     words = getattr(task, "application_args", None)
     command = getattr(task, "bash_command", None) or (words and ["cachecast", *words])
     return {
@@ -46,7 +46,7 @@ def load():
             "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
             "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
             "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],
-            "tasks": {t.task_id: told(t) for t in dag.tasks},
+            "tasks": {t.task_id: described(t) for t in dag.tasks},
         }
         for name, dag in bag.dags.items()
     }

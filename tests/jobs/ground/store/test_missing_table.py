@@ -1,4 +1,4 @@
-"""Tables and days that are not there, and sizes that reads do not state: what is told, and what is found."""
+"""Tables and days that are not there, and sizes that reads do not state: errors, and where sizes are."""
 
 import dataclasses
 import datetime as dt
