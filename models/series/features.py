@@ -32,14 +32,15 @@ _GROUPS: dict[str, Callable[[Sequence[str]], Hashable]] = {
 
 
 class SeriesFeatures:
-    """The features of a series at any unit; features at a unit use nothing later.
+    """The features of a series at units from `first` on; features at a unit use nothing later.
 
-    Reads of the last 208 units before `series.now` are held in memory, as datasets × units.
+    Reads of the last 208 units up to `series.now` are held in memory, as datasets × units.
     """
 
     def __init__(self, series: Series) -> None:
         self.series = series
-        self._start = start = max(series.first, series.now - _HISTORY + 1) - 1
+        self.first = max(series.first, series.now - _HISTORY + 1)
+        self._start = start = self.first - 1
         # Reads of each dataset (row) in the units start … now (column); column 0 stays empty.
         reads = np.zeros((len(series.names), series.now - start + 1), np.float32)
         is_later = series.unit > start
@@ -173,10 +174,11 @@ class Past:
     def matured(self, n_units: int) -> Rows | None:
         """Rows of the last 52 units whose next `n_units` are known; None if there are no such units.
 
-        A unit has a row per dataset known by then, or per dataset of a sample if there are very many.
+        Units before those that `SeriesFeatures` holds are left out. A unit has a row per dataset known by
+        then, or per dataset of a sample if there are very many.
         """
         last = self.series.now - n_units
-        units = range(max(last - _TRAINING_UNITS + 1, self.series.first + _MIN_HISTORY), last + 1)
+        units = range(max(last - _TRAINING_UNITS + 1, self._features.first + _MIN_HISTORY), last + 1)
         if not units:
             return None
         tables, codes = zip(*(self._table(unit) for unit in units), strict=True)

@@ -173,3 +173,14 @@ def test_no_feature_carries_a_planted_future(seed: int) -> None:
     now = SeriesFeatures(series.until(unit)).at(unit)
     for future in (series, planted, thinned):
         pd.testing.assert_frame_equal(SeriesFeatures(future).at(unit), now, check_exact=True)
+
+
+def test_rows_of_a_long_horizon_carry_no_planted_future() -> None:
+    """Of a series longer than what is held in memory, whose oldest rows would lie before that."""
+    series, n_units = random_series(1, n_units=300), 180
+    late = series.unit > series.now - n_units
+    planted = dataclasses.replace(series, reads=np.where(late, 10**6, series.reads))
+    then, now = (Past(of).matured(n_units) for of in (series, planted))
+    assert then is not None and now is not None
+    assert (then.unit >= SeriesFeatures(series).first).all()
+    pd.testing.assert_frame_equal(then.x, now.x, check_exact=True)
