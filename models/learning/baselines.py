@@ -6,14 +6,14 @@ Each is also a learner whose fit changes nothing, so that it can be calibrated a
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
 
 from features.common.arrays import FloatArray
 from features.spec import GAPS, HALF_LIVES_S, HOUR_S, FeatureSpec
-from models.learning.learners import Learner, Scorer, WithKnobs
+from models.learning.learners import Learner, WithKnobs
 
 RECENCY = "recency"
 """Name of the score that serves where labels are few; a bundle has no file of it."""
@@ -24,13 +24,12 @@ _MOST_READS = 1 + GAPS
 """Reads of a window that are known: enough for S3-FIFO's counter of two bits, which leaves out the first."""
 
 
-class Baseline(Learner, Scorer, Protocol):
-    """A score in [0, 1] of a few columns; it is its own learner."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Untrained(WithKnobs):
-    """A learner that learns nothing: its scores of the rows it was fitted on are those of any other row."""
+    """A learner that learns nothing: its scores of the rows it was fitted on are those of any other row.
+
+    They are in [0, 1], and of a few columns.
+    """
 
     def fit(self, x: pd.DataFrame, y: FloatArray) -> Self:
         """Itself."""
@@ -93,7 +92,7 @@ class S3FifoCounts(Untrained):
         return np.asarray((level + _recency_score(x)) / (1 + _MOST_READS), dtype=np.float64)
 
 
-def baselines(spec: FeatureSpec, horizon_s: int) -> list[Baseline]:
+def baselines(spec: FeatureSpec, horizon_s: int) -> list[Learner]:
     """All baselines, with the half-life and the window nearest to the horizon."""
     half_life_s = _nearest(HALF_LIVES_S, horizon_s)
     return [

@@ -65,32 +65,22 @@ class CalibratedModel:
     validation_log_loss: float | None
     week: tuple[float, ...] = ()
 
-    def predict(self, x: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-        """Probability and expected reads of every row of a model matrix."""
-        return probability_and_reads(self, self.scorer, x)
+    def predict(self, x: pd.DataFrame) -> FloatArray:
+        """The probability of every row of a model matrix; a row's expected reads are p × reads(p)."""
+        return calibrated(self, self.scorer.score(x), x)
 
 
 class Calibrated(Protocol):
-    """Maps of one horizon: scores to probabilities, by hour of the week, and these to mean reads."""
+    """Maps of one horizon: scores to probabilities, and these by hour of the week."""
 
     @property
     def calibration(self) -> Knots: ...
     @property
     def week(self) -> tuple[float, ...]: ...
-    @property
-    def reads(self) -> Knots: ...
-
-
-def probability_and_reads(
-    model: Calibrated, scorer: Scorer, x: pd.DataFrame
-) -> tuple[FloatArray, FloatArray]:
-    """Probability p = calibration(score), by hour of the week; expected reads = p × reads(p)."""
-    probability = calibrated(model, scorer.score(x), x)
-    return probability, probability * model.reads(probability)
 
 
 def calibrated(model: Calibrated, scores: FloatArray, x: pd.DataFrame) -> FloatArray:
-    """The same probability, of the scores of `x`."""
+    """The probability of every row of `x` with these scores: calibration(score), by hour of the week."""
     probability = model.calibration(scores)
     if model.week:
         hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
@@ -188,9 +178,7 @@ def earlier_parts(sample: Sample, until_s: int, horizon_s: int) -> Iterator[tupl
 def validation_parts(sample: Sample, *, horizon_s: int) -> tuple[Sample, Sample] | None:
     """Rows to fit on and rows to validate on, a horizon apart; None if either would lack a class."""
     try:
-        split = time_split(
-            [int(a) for a in np.unique(sample.as_of)], horizon_s=horizon_s, share=VALIDATION_SHARE
-        )
+        split = time_split(np.unique(sample.as_of).tolist(), horizon_s=horizon_s, share=VALIDATION_SHARE)
     except ModelError:
         return None
     before = sample.where(np.isin(sample.as_of, split.before))

@@ -155,7 +155,7 @@ def horizon_parts(
     """
     horizon_s = everything.horizon_s
     label, matured = _matured(rows, horizon_s, until_s)
-    split = time_split([int(a) for a in matured["as_of_s"].unique()], horizon_s=horizon_s, share=share)
+    split = time_split(matured["as_of_s"].unique().tolist(), horizon_s=horizon_s, share=share)
     before = matured[matured["as_of_s"].isin(split.before)]
     train = _known(before, spec, label, horizon_s, learn_vocabulary(before, spec))
     after = matured[matured["as_of_s"].isin(split.after)]

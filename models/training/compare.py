@@ -10,7 +10,7 @@ import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from models.evaluation.metrics import Quality, quality, ranking_quality
-from models.learning.baselines import RECENCY, Baseline
+from models.learning.baselines import RECENCY, Untrained
 from models.learning.fit import CalibratedModel, fit_calibrated
 from models.learning.frame import Known, Sample
 from models.learning.learners import Learner, LightGBM
@@ -125,44 +125,38 @@ def _share(part: FloatArray, whole: FloatArray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """One learner or baseline on the test rows. `learner` and `model` are None for a baseline.
+    """One learner or baseline on the test rows. `model`: None for a baseline.
 
     `scores`: one per test row; probabilities if there is a model.
     """
 
-    name: str
-    quality: Quality
-    knobs: Mapping[str, float]
-    learner: Learner | None
+    learner: Learner
     model: CalibratedModel | None
+    quality: Quality
     scores: FloatArray
     slices: tuple[Slice, ...]
     holdings: tuple[Holding, ...]
 
-
-def evaluate_learner(learner: Learner, train: Known, test: Sample) -> Evaluation:
-    """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class."""
-    model = fit_calibrated(learner, train.sample, horizon_s=train.horizon_s)
-    probability, _ = model.predict(test.x)
-    return _evaluation(learner, model, train, test, probability)
+    @property
+    def name(self) -> str:
+        """The learner's name in reports."""
+        return self.learner.name
 
 
-def evaluate_baseline(baseline: Baseline, train: Known, test: Sample) -> Evaluation:
-    """Measure how well a baseline ranks `test`. Of `train` only the vocabulary is used."""
-    return _evaluation(baseline, None, train, test, baseline.score(test.x))
+def evaluate(learner: Learner, train: Known, test: Sample) -> Evaluation:
+    """Fit and calibrate on `train`, measure on `test`. Raises ModelError if `train` has one class.
 
-
-def _evaluation(
-    learner: Learner, model: CalibratedModel | None, train: Known, test: Sample, scores: FloatArray
-) -> Evaluation:
+    Of a baseline only the ranking is measured; it learns nothing from `train`.
+    """
+    is_baseline, past = isinstance(learner, Untrained), train.sample
+    model = None if is_baseline else fit_calibrated(learner, past, horizon_s=train.horizon_s)
+    scores = learner.fit(past.x, past.y).score(test.x) if model is None else model.predict(test.x)
     return Evaluation(
-        learner.name,
-        (ranking_quality if model is None else quality)(test.y, scores),
-        learner.knobs,
-        None if model is None else learner,
+        learner,
         model,
+        (ranking_quality if is_baseline else quality)(test.y, scores),
         scores,
-        tuple(slices(test, scores, train.vocabulary, are_probabilities=model is not None)),
+        tuple(slices(test, scores, train.vocabulary, are_probabilities=not is_baseline)),
         tuple(holdings(test, scores)),
     )
 

@@ -100,13 +100,13 @@ def record(
     if part.test.dataset is not None:
         bounds = quality_bounds(best_one.quality, part.test.y, best_one.scores, part.test.dataset)
     for evaluation in evaluations:
-        is_best = evaluation is best_one
+        learner, is_best = evaluation.learner, evaluation is best_one
         metrics = {**_test_metrics(evaluation), **_training_metrics(evaluation.model, part.train)}
         if is_best:
             metrics |= {f"test_{name}": value for name, value in bounds.items()}
         spool.add(
             f"{evaluation.name} {within}",
-            params={"model": evaluation.name, "horizon": within, "region": region, **evaluation.knobs},
+            params={"model": evaluation.name, "horizon": within, "region": region, **learner.knobs},
             tags={**tags, "serves": str(is_best).lower()},
             metrics=metrics,
             figures=_figures(f"{evaluation.name} {within}", evaluation, part.test),
@@ -150,21 +150,20 @@ def trees_of(model: CalibratedModel | None) -> Trees | None:
 def to_serve(evaluation: Evaluation, part: HorizonParts) -> CalibratedModel:
     """The learner of `evaluation`, or recency if none was learned, fitted on all rows. Raises ModelError."""
     everything = part.everything.sample
-    if evaluation.learner is None or evaluation.model is None:
+    if evaluation.model is None:
         return fit_calibrated(Recency(), everything, horizon_s=part.everything.horizon_s)
     return refit(evaluation.learner, evaluation.model, part.test, everything)
 
 
 def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
     """The bundle's entry for `model`, which was fitted on `known`."""
-    probability, _ = model.predict(known.sample.x)
     return HorizonModel(
         horizon_s=known.horizon_s,
         learner=model.name,
         calibration=model.calibration,
         reads=model.reads,
         trained_until_s=known.until_s,
-        scores=reference(probability, known.sample.as_of),
+        scores=reference(model.predict(known.sample.x), known.sample.as_of),
         week=model.week,
     )
 

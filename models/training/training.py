@@ -20,7 +20,7 @@ from models.parallel import map_parallel
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
 from models.serving.drift import references
 from models.serving.spool import Spool
-from models.training.compare import Evaluation, best, evaluate_baseline, evaluate_learner, why_recency
+from models.training.compare import Evaluation, best, evaluate, why_recency
 from models.training.recording import ModelReport, horizon_model, record, to_serve, trees_of
 
 Rows = list[dict[str, Any]]
@@ -95,23 +95,19 @@ def train(
     vocabulary = learn_vocabulary(rows, spec)
     by_recency: dict[str, str] = {}
 
-    def of_baselines(part: HorizonParts) -> list[Evaluation]:
-        scores = baselines(spec, part.train.horizon_s)
-        return [evaluate_baseline(baseline, part.train, part.test) for baseline in scores]
-
     def compare(horizon_s: int) -> _Compared:
         known = known_by(rows, spec, horizon_s=horizon_s, until_s=until_s, vocabulary=vocabulary)
+        rivals = baselines(spec, horizon_s)
         try:
             check_enough(known)
             part = horizon_parts(rows, spec, known, share=effort.test_share, until_s=until_s)
-            learners = [LEARNERS[name](effort) for name in effort.learners]
-            learned = [evaluate_learner(learner, part.train, part.test) for learner in learners]
-            evaluations = of_baselines(part) + learned
+            learners = [*rivals, *(LEARNERS[name](effort) for name in effort.learners)]
+            evaluations = [evaluate(learner, part.train, part.test) for learner in learners]
             if reason := why_recency(evaluations):
                 by_recency[duration_label(horizon_s)] = reason
         except ModelError as error:
             part = HorizonParts(known, known.sample, known)  # baselines learn nothing: any row may test them
-            evaluations = of_baselines(part)
+            evaluations = [evaluate(rival, part.train, part.test) for rival in rivals]
             by_recency[duration_label(horizon_s)] = str(error)
         return _Compared(part, evaluations, to_serve(best(evaluations), part))
 

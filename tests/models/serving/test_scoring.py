@@ -21,7 +21,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train.spark_engine import staged
 from models.learning.baselines import Recency, S3FifoCounts
 from models.learning.calibration import Knots
-from models.learning.fit import probability_and_reads
+from models.learning.fit import calibrated
 from models.learning.frame import learn_vocabulary, model_matrix
 from models.learning.learners import Learner, LightGBM, Scorer, Trees
 from models.serving.bundle import Bundle, HorizonModel, RegionModels
@@ -164,7 +164,7 @@ def test_all_horizons_together_say_exactly_what_each_says_alone(
         scored_models = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
         for (model, probability), (alone, scorer) in zip(scored_models, fitted, strict=True):
             assert model == alone
-            np.testing.assert_array_equal(probability, probability_and_reads(alone, scorer, x)[0])
+            np.testing.assert_array_equal(probability, calibrated(alone, scorer.score(x), x))
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:
