@@ -12,12 +12,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def ignore() -> None:
-    """Follow no progress."""
-
-
 def map_parallel(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], *, on_done: Callable[[], None] = ignore
+    work: Callable[[_Item], _Result], items: Iterable[_Item], *, on_done: Callable[[], None] = lambda: None
 ) -> list[_Result]:
     """The results of `work` on every item, in order; for work that spends its time outside Python.
 

@@ -92,7 +92,6 @@ class LightGBM(WithKnobs):
         Their columns are not bundled: LightGBM 4.7.0 writes past its memory where some rows of bundled
         columns are taken.
         """
-        # LightGBM 4.7.0 writes past its memory where some rows of bundled columns are taken.
         return self._data(x, enable_bundle=False)
 
     def _data(self, x: pd.DataFrame, **more: object) -> lgb.Dataset:

@@ -21,7 +21,7 @@ from features.spec import COLUMNS, HOUR_S
 from features.stream.row import row
 from features.stream.state import Read, State, new_state, update
 from models.learning.learners import LightGBM, forest_of
-from models.parallel import ignore, map_parallel
+from models.parallel import map_parallel
 from replay.access_context import AccessContext, check_fits
 from replay.kernels.trees import HorizonModels, join_models
 from replay.policies.learned import Order
@@ -69,7 +69,7 @@ def learn_horizons(
     *,
     to_s: float,
     most_rows: int = MOST_ROWS,
-    on_done: Callable[[], None] = ignore,
+    on_done: Callable[[], None] = lambda: None,
 ) -> HorizonTrees | None:
     """Models trained on what was known at `to_s`, for caches whose LRU ages are `ages_s`, in s.
 

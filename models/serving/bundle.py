@@ -23,7 +23,7 @@ from features.common.times import as_of_label, parse_as_of
 from features.common.units import duration_label
 from features.schema import PREDICTIONS, arrow_schema
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
-from models.learning.baselines import RECENCY, Untrained
+from models.learning.baselines import RECENCY
 from models.learning.calibration import WEEK_HOURS, Knots
 from models.learning.fit import calibrated
 from models.learning.frame import arrow_matrix
@@ -267,11 +267,9 @@ class RegionModels:
         for model, scorer in self.fitted:
             if isinstance(scorer, Trees):
                 scores = next(by_trees)
-            elif isinstance(scorer, Untrained):  # several horizons have the same
+            else:  # several horizons have the same
                 scores = untrained[scorer] if scorer in untrained else scorer.score(x)
                 untrained[scorer] = scores
-            else:
-                scores = scorer.score(x)
             yield model, calibrated(model, scores, x)
 
     @functools.cached_property

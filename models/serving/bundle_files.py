@@ -72,18 +72,6 @@ def bundle_digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def copy_bundle(folder: Path, to: Path) -> None:
-    """Copy a bundle's files into the empty folder `to`, at most `MAX_FILE_BYTES` of each.
-
-    What is checked and then read there, nobody else can exchange between. Raises OSError, and as
-    `check_listing`.
-    """
-    for name, path in _listed(folder).items():
-        (to / name).parent.mkdir(exist_ok=True)
-        with path.open("rb") as stream:
-            (to / name).write_bytes(stream.read(MAX_FILE_BYTES))
-
-
 def read_bundle(folder: Path) -> tuple[Bundle, tuple[tuple[HorizonModel, Scorer], ...]]:
     """The bundle in `folder`, and a scorer for each of its horizons. Raises ModelError."""
     bundle = read_about(folder)
@@ -101,15 +89,11 @@ def read_about(folder: Path) -> Bundle:
 
 def read_order(folder: Path, order: OrderModel) -> HorizonModels:
     """The trees of `order`, checked. Raises ModelError."""
-    return horizon_models(HorizonTrees(order.horizons_s, read_order_trees(folder, order)))
-
-
-def read_order_trees(folder: Path, order: OrderModel) -> tuple[str, ...]:
-    """The texts of the trees of `order`, one per horizon. Raises ModelError."""
     if order.columns != COLUMNS:
         raise ModelError("the order of eviction takes other columns than this version makes; train again")
     where = folder / ORDER_FOLDER
-    return tuple(_trees(where, horizon_s, COLUMNS).text for horizon_s in order.horizons_s)
+    texts = (_trees(where, horizon_s, COLUMNS).text for horizon_s in order.horizons_s)
+    return horizon_models(HorizonTrees(order.horizons_s, tuple(texts)))
 
 
 def write_trees(folder: Path, horizon_s: int, text: str) -> None:
@@ -186,15 +170,18 @@ def served_order(folder: Path, named: ModelVersion) -> ServedOrder | None:
 def kept_order(copies: Path, named: ModelVersion) -> ServedOrder | None:
     """The order of the version whose files `keep_files` has copied; None without a copy that can be read.
 
-    The copy counts only if its files have the version's digest. They are read once, whoever may write there.
+    The copy counts only if its files have the version's digest.
     """
-    folder = _copy(copies, named)
-    if folder is None:
+    if (folder := _copy(copies, named)) is None:
         return None
     with contextlib.suppress(OSError, ModelError), tempfile.TemporaryDirectory() as scratch:
-        copy_bundle(folder, Path(scratch))
-        if bundle_digest(Path(scratch)) == named.digest:
-            return served_order(Path(scratch), named)
+        own = Path(scratch)  # what is checked and then read there, nobody else can exchange between
+        for name, path in _listed(folder).items():
+            (own / name).parent.mkdir(exist_ok=True)
+            with path.open("rb") as stream:
+                (own / name).write_bytes(stream.read(MAX_FILE_BYTES))
+        if bundle_digest(own) == named.digest:
+            return served_order(own, named)
     return None
 
 
@@ -215,8 +202,8 @@ def keep_files(folder: Path, copies: Path, named: ModelVersion) -> None:
 
 
 def _copy(copies: Path, named: ModelVersion) -> Path | None:
-    is_usable = named.digest is not None and _DIGEST.fullmatch(named.digest)
-    return copies / named.digest if is_usable and named.digest is not None else None
+    digest = named.digest or ""
+    return copies / digest if _DIGEST.fullmatch(digest) else None
 
 
 def _remove(path: Path) -> None:
