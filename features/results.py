@@ -112,12 +112,8 @@ DRIFT = Table(
 
 STEWARD, S3FIFO = "steward", "s3fifo"
 """Policies that evict at each access: by a learned order, and by S3-FIFO."""
-LRU, CHAMPION_PLAN, CHALLENGER_PLAN, S3FIFO_PLAN = (
-    "lru",
-    "lru+champion",
-    "lru+challenger",
-    "lru+s3fifo_counts",
-)
+LRU, S3FIFO_PLAN = "lru", "lru+s3fifo_counts"
+CHAMPION_PLAN, CHALLENGER_PLAN = "lru+champion", "lru+challenger"
 """Policies in the table `evaluations` that a promotion compares; the table may hold others."""
 STEWARD_PLAN, STEWARD_CHAMPION = f"{STEWARD}+plan", f"{STEWARD}+champion"
 BESIDE_A_STEWARD = {STEWARD_PLAN: CHALLENGER_PLAN, STEWARD_CHAMPION: CHAMPION_PLAN}

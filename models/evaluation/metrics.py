@@ -60,16 +60,13 @@ def quality(
 ) -> Quality:
     """All figures of predicted probabilities (0 … 1). Raises ValueError on empty input or unequal lengths."""
     y, p, w = _checked(labels, probabilities, weights)
-    curve = reliability(y, p, w)
-    return Quality(
-        auc=auc(y, p, w),
-        average_precision=average_precision(y, p, w),
+    curve = _reliability(y, p, w)
+    return dataclasses.replace(
+        ranking_quality(y, p, w),
         log_loss=log_loss(y, p, w),
         brier=float(np.average((p - y) ** 2, weights=w)),
-        calibration_error=calibration_error(curve),
+        calibration_error=_calibration_error(curve),
         reliability=curve,
-        n_rows=len(y),
-        positive_share=float(np.average(y, weights=w)),
     )
 
 
@@ -100,26 +97,20 @@ def average_precision(
     return float(average_precision_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
 
 
-def log_loss(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> float:
+def log_loss(labels: FloatArray, probabilities: FloatArray, weights: FloatArray | None = None) -> float:
     """Mean negative log-likelihood in nats; probabilities are clipped to [1e-6, 1 - 1e-6]."""
-    y, p, w = _checked(labels, probabilities, weights)
-    p = np.clip(p, _EPSILON, 1 - _EPSILON)
-    return float(np.average(-(y * np.log(p) + (1 - y) * np.log1p(-p)), weights=w))
+    p = np.clip(probabilities, _EPSILON, 1 - _EPSILON)
+    return float(np.average(-(labels * np.log(p) + (1 - labels) * np.log1p(-p)), weights=weights))
 
 
-def calibration_error(curve: tuple[ReliabilityBin, ...]) -> float:
+def _calibration_error(curve: tuple[ReliabilityBin, ...]) -> float:
     """Expected calibration error: the weighted mean of |predicted - observed| over the bins."""
     total = sum(b.weight for b in curve)
     return sum(b.weight * abs(b.predicted - b.observed) for b in curve) / total
 
 
-def reliability(
-    labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> tuple[ReliabilityBin, ...]:
+def _reliability(y: FloatArray, p: FloatArray, w: FloatArray) -> tuple[ReliabilityBin, ...]:
     """Ten bins of equal weight by rising probability; fewer where equal probabilities share a bin."""
-    y, p, w = _checked(labels, probabilities, weights)
     bins = bin_of_rows(p, w)
     return tuple(
         ReliabilityBin(
