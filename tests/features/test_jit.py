@@ -73,6 +73,13 @@ def begin(tmp_path: Path) -> Begin:
     return process
 
 
+def go_on(begun: subprocess.Popen[str]) -> None:
+    """Let it call its kernels."""
+    assert begun.stdin is not None
+    begun.stdin.write("\n")
+    begun.stdin.flush()
+
+
 def compiled(begun: subprocess.Popen[str]) -> int:
     printed, _ = begun.communicate(timeout=100)
     assert begun.returncode == 0
@@ -82,9 +89,7 @@ def compiled(begun: subprocess.Popen[str]) -> int:
 def test_of_processes_that_begin_together_one_compiles(begin: Begin) -> None:
     together = [begin() for _ in range(3)]
     for process in together:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
+        go_on(process)
     assert sorted(map(compiled, together)) == [0, 0, 2]
 
 
@@ -100,9 +105,7 @@ def test_a_lock_that_somebody_keeps_only_delays(tmp_path: Path, begin: Begin) ->
 
 def go(begun: subprocess.Popen[str]) -> int:
     """Let it call its kernels; how many it compiled."""
-    assert begun.stdin is not None
-    begun.stdin.write("\n")
-    begun.stdin.flush()
+    go_on(begun)
     return compiled(begun)
 
 

@@ -85,17 +85,6 @@ def test_every_column_is_what_the_list_of_reads_says(seed: int) -> None:
                 assert columns[name] == pytest.approx(value, rel=1e-5, abs=1e-5, nan_ok=True), (name, n, file)
 
 
-def one_dataset(n_files: int, *, listed: int = 0, history_s: float = math.inf) -> Files:
-    return Files(
-        np.zeros(n_files, np.int32),
-        np.zeros(n_files, np.int32),
-        np.ones(n_files, np.int64),
-        np.full(n_files, -1, np.int32),
-        np.array([listed], np.int64),
-        history_s,
-    )
-
-
 def test_readers_of_both_kinds_never_share_a_number() -> None:
     codes = np.array([0, 1, 2, 2**51 - 1])
     tasks, users = task_number(codes), user_number(codes)
@@ -104,7 +93,8 @@ def test_readers_of_both_kinds_never_share_a_number() -> None:
 
 
 def test_a_million_reads_of_one_file_at_one_time() -> None:
-    files = one_dataset(1)
+    zero, unranked = np.zeros(1, np.int32), np.full(1, -1, np.int32)
+    files = Files(zero, zero, np.ones(1, np.int64), unranked, np.zeros(1, np.int64), math.inf)
     many = columns_of(after(files, [Read(50.0, 0, 2)] * 100_000), files, 0, 50.0)
     merged = columns_of(after(files, [Read(50.0, 0, 2, 1e5)]), files, 0, 50.0)
     for name in ("n_reads", "decayed_2h", "dataset_decayed_192h", "dataset_n_passes", "pass_0_share"):
