@@ -72,7 +72,6 @@ class Registry:
     def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
         """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
         with self._version(version) as (name, number):
-            self._client.get_model_version(name, number)
             self.tag(version, tags)
             self._client.set_registered_model_alias(name, alias, number)
 
