@@ -100,13 +100,7 @@ RULES: tuple[Rule, ...] = (
         holds="/lhcb/",
     ),
     Rule("lhcb", f"{_LHCB}/(?:lhcb|LHCb|MC)/.*$"),
-    Rule(
-        "cms",
-        "^(/[^/]+/([^/-]+)-[^/]+/([0-9A-Z_-]+))(?:#[^/]*)?$",
-        dataset=(1,),
-        tier=3,
-        campaign=2,
-    ),
+    Rule("cms", "^(/[^/]+/([^/-]+)-[^/]+/([0-9A-Z_-]+))(?:#[^/]*)?$", dataset=(1,), tier=3, campaign=2),
     Rule(
         "atlas",
         f"^(?:[^/:]+:)?(({_ATLAS_PROJECT})[.][0-9A-Za-z]+[.][^./:]+[.][^./:]+[.]([0-9A-Z_]+)"

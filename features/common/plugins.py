@@ -24,8 +24,7 @@ class Group(NamedTuple):
         except Exception as error:  # noqa: BLE001  it is whatever a package's file makes of the library
             text = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                self.what,
-                f"the entry points of an installed package cannot be read: {text}; reinstall it",
+                self.what, f"the entry points of an installed package cannot be read: {text}; reinstall it"
             ) from None
         named = [entry for entry in entries if name in ("", entry.name)]
         return [entry for entry in named if entry.dist is not None and entry.dist.name != "cachecast"]

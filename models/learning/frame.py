@@ -163,12 +163,7 @@ def horizon_parts(
 
 
 def known_by(
-    rows: pd.DataFrame,
-    spec: FeatureSpec,
-    *,
-    horizon_s: int,
-    until_s: int,
-    vocabulary: dict[str, list[str]],
+    rows: pd.DataFrame, spec: FeatureSpec, *, horizon_s: int, until_s: int, vocabulary: dict[str, list[str]]
 ) -> Known:
     """All rows whose labels of one horizon have matured by `until_s`. Raises ModelError without any."""
     label, matured = _matured(rows, horizon_s, until_s)
@@ -183,11 +178,7 @@ def _matured(rows: pd.DataFrame, horizon_s: int, until_s: int) -> tuple[str, pd.
 
 
 def _known(
-    rows: pd.DataFrame,
-    spec: FeatureSpec,
-    label: str,
-    horizon_s: int,
-    vocabulary: dict[str, list[str]],
+    rows: pd.DataFrame, spec: FeatureSpec, label: str, horizon_s: int, vocabulary: dict[str, list[str]]
 ) -> Known:
     sample = _sample(rows, spec, label, vocabulary)
     return Known(horizon_s, sample, vocabulary, int(sample.as_of.max()) + horizon_s)

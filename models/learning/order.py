@@ -200,13 +200,7 @@ class _Drawn(NamedTuple):
 
 
 def decisions(
-    trace: Trace,
-    context: AccessContext,
-    windows_s: Sequence[float],
-    *,
-    from_s: float,
-    to_s: float,
-    most: int,
+    trace: Trace, context: AccessContext, windows_s: Sequence[float], *, from_s: float, to_s: float, most: int
 ) -> Decisions:
     """At most `most` rows between two times, of files whose last read is no longer ago than a window.
 

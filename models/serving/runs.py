@@ -86,12 +86,7 @@ class Place:
 
 
 def write(
-    place: Place,
-    run: Run,
-    *,
-    written_id: str,
-    made_by: str,
-    makes: Callable[[str], str] | None = None,
+    place: Place, run: Run, *, written_id: str, made_by: str, makes: Callable[[str], str] | None = None
 ) -> Written:
     """Write `run` and the runs nested in it; those that an earlier try left under `written_id` are deleted.
 

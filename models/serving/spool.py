@@ -111,11 +111,7 @@ def _mlmodel(bundle: Bundle, words: set[str]) -> mlflow.models.Model:
     return mlflow.models.Model(
         flavors={"cachecast": {"bundle_format": FORMAT, "loader": LOADER}},
         signature=mlflow.models.ModelSignature(schema([*inputs]), schema([*outputs])),
-        saved_input_example_info={
-            "artifact_path": _EXAMPLE,
-            "type": "dataframe",
-            "pandas_orient": "split",
-        },
+        saved_input_example_info={"artifact_path": _EXAMPLE, "type": "dataframe", "pandas_orient": "split"},
     )
 
 

@@ -8,11 +8,7 @@ import pytest
 from sklearn import metrics as reference
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from models.evaluation.metrics import (
-    quality,
-    quality_bounds,
-    times_drawn,
-)
+from models.evaluation.metrics import quality, quality_bounds, times_drawn
 
 
 def _example(weighted: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
