@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from features.common.arrays import FloatArray
 from features.common.units import duration_label
-from models.evaluation.metrics import Quality, quality_bounds
+from models.evaluation.metrics import quality_bounds
 from models.learning.baselines import Recency
 from models.learning.fit import CalibratedModel, fit_calibrated, refit
 from models.learning.frame import HorizonParts, Known, Sample
@@ -19,45 +18,6 @@ from models.serving.bundle import HorizonModel
 from models.serving.drift import reference
 from models.serving.spool import Spool
 from models.training.compare import Evaluation, best
-
-
-def calibration_figure(title: str, quality: Quality) -> Figure:
-    """Observed share against predicted probability, one point per bin of equal mass."""
-    title = f"{title}: calibration error {quality.calibration_error:.3f}"
-    figure, axes = _unit_square(title, "predicted probability", "observed share")
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    curve = quality.reliability
-    axes.plot([b.predicted for b in curve], [b.observed for b in curve], marker="o")
-    return figure
-
-
-def roc_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
-    """True positive rate against false positive rate; needs both classes."""
-    title = f"{title}: AUC {quality.auc:.3f}"
-    figure, axes = _unit_square(title, "false positive rate", "true positive rate")
-    false_positive, true_positive, _ = roc_curve(y, scores)
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    axes.plot(false_positive, true_positive)
-    return figure
-
-
-def precision_recall_figure(title: str, y: FloatArray, scores: FloatArray, quality: Quality) -> Figure:
-    """Precision against recall; the line is the share of rows that were read. Needs both classes."""
-    figure, axes = _unit_square(
-        f"{title}: average precision {quality.average_precision:.3f}", "recall", "precision"
-    )
-    precision, recall, _ = precision_recall_curve(y, scores, drop_intermediate=True)
-    axes.axhline(quality.positive_share, color="0.7", linewidth=1)
-    axes.plot(recall, precision, drawstyle="steps-post")
-    return figure
-
-
-def _unit_square(title: str, x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(5, 5))
-    axes = figure.subplots()
-    axes.set(xlabel=x, ylabel=y, xlim=(0, 1), ylim=(0, 1), title=title)
-    return figure, axes
-
 
 _NAMES = {"auc", "average_precision", "log_loss", "brier", "calibration_error"}
 
@@ -169,13 +129,36 @@ def horizon_model(model: CalibratedModel, known: Known) -> HorizonModel:
 
 
 def _figures(title: str, evaluation: Evaluation, test: Sample) -> dict[str, Figure]:
-    quality, figures = evaluation.quality, {}
+    """Plots by the names of their files: the calibration of probabilities, a point per bin of equal mass.
+
+    And, with both classes, the ROC, and precision against recall, with a line at the share that was read.
+    """
+    quality, scores, figures = evaluation.quality, evaluation.scores, dict[str, Figure]()
     if quality.reliability:
-        figures["calibration.png"] = calibration_figure(title, quality)
+        name = f"{title}: calibration error {quality.calibration_error:.3f}"
+        figures["calibration.png"], axes = _unit_square(name, "predicted probability", "observed share")
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+        bins = quality.reliability
+        axes.plot([b.predicted for b in bins], [b.observed for b in bins], marker="o")
     if math.isfinite(quality.auc):
-        figures["roc.png"] = roc_figure(title, test.y, evaluation.scores, quality)
-        figures["precision_recall.png"] = precision_recall_figure(title, test.y, evaluation.scores, quality)
+        name = f"{title}: AUC {quality.auc:.3f}"
+        figures["roc.png"], axes = _unit_square(name, "false positive rate", "true positive rate")
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+        false_positive, true_positive, _ = roc_curve(test.y, scores)
+        axes.plot(false_positive, true_positive)
+        name = f"{title}: average precision {quality.average_precision:.3f}"
+        figures["precision_recall.png"], axes = _unit_square(name, "recall", "precision")
+        precision, recall, _ = precision_recall_curve(test.y, scores, drop_intermediate=True)
+        axes.axhline(quality.positive_share, color="0.7", linewidth=1)
+        axes.plot(recall, precision, drawstyle="steps-post")
     return figures
+
+
+def _unit_square(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(5, 5))
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y, xlim=(0, 1), ylim=(0, 1), title=title)
+    return figure, axes
 
 
 def _test_metrics(evaluation: Evaluation) -> dict[str, float]:
