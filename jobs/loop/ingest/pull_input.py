@@ -223,8 +223,10 @@ def summarise(
     n_lost: int,
     alarms: Sequence[str] = (),
 ) -> PullSummary:
-    """Write rejects (source, input, reason, n_rows, sample), and sum up; `inputs`: input, n_rows."""
-    replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), rejects)
+    """Write `rejects` (input, reason, n_rows, sample) of the source, and sum up; `inputs`: input, n_rows."""
+    source = pa.repeat(pa.scalar(request.source), rejects.num_rows)
+    of_source = rejects.append_column("source", source)
+    replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), of_source)
     by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
     n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}
     n_rows = pc.sum(inputs["n_rows"]).as_py() or 0
