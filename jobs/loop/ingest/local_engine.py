@@ -19,8 +19,8 @@ from jobs.loop.ingest.pull_input import (
     Mark,
     PullSummary,
     Request,
+    changed_at,
     earlier,
-    in_milliseconds,
     summarise,
 )
 from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
@@ -80,7 +80,8 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
     files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
     return [
-        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in files
+        Mark(f"file:{file}", status.st_size, changed_at(status.st_mtime_ns // 10**6))
+        for file, status in files
     ]
 
 

@@ -79,10 +79,9 @@ class Mark:
     modified_at: dt.datetime
 
 
-def in_milliseconds(nanoseconds: int) -> dt.datetime:
-    """A time of change, as precise as Spark's marks."""
-    whole = nanoseconds // 1_000_000
-    return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
+def changed_at(milliseconds: int) -> dt.datetime:
+    """A time of change since 1970, as precise as Spark's marks."""
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=milliseconds)
 
 
 class Engine(Protocol):
