@@ -198,6 +198,18 @@ def test_a_day_of_very_much_costs_itself_alone(tmp_path: Path, monkeypatch: pyte
     assert sum(isinstance(entry, dict) for entry in answer(tmp_path)) == 50
 
 
+def test_a_file_that_has_no_room_for_a_line_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "MOST_BYTES", len(JOB) + 6)
+    for name, at_s in (("older", 1), ("newer", 2)):
+        (tmp_path / f"{name}.jsonl").write_text(f"{JOB}\n")
+        os.utime(tmp_path / f"{name}.jsonl", (at_s, at_s))
+    read_in, refused = answer(tmp_path)
+    assert read_in == json.loads(JOB)
+    assert isinstance(refused, Refused) and refused.raw == "older.jsonl"
+
+
 def test_of_rucio_only_what_comes_to_our_sites_is_kept() -> None:
     place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")})
     for rse, is_kept in (
