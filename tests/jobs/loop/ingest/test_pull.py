@@ -44,13 +44,10 @@ def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
 
 
 def rows(tables: Tables, table: Any) -> list[dict[str, Any]]:
-    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in _names(table)]
+    columns = {*table.column_names, *table.partition}
+    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in columns]
     plain = tables.read_arrow(table).sort_by(order).to_pylist()
     return [{name: plainly(value) for name, value in row.items() if value is not None} for row in plain]
-
-
-def _names(table: Any) -> set[str]:
-    return {*table.column_names, *table.partition}
 
 
 def plainly(value: object) -> object:

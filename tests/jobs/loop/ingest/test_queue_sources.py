@@ -230,16 +230,15 @@ def control_folder(folder: Path, *, is_new: bool) -> None:
     """What A-REX keeps of five jobs: waiting, held, running, ended, and without a description."""
     for name in ("accepting", "processing", "finished"):
         (folder / name).mkdir(parents=True)
-    places = {"aaabbb1": "accepting", "aaabbb2": "processing", "aaabbb3": "processing", "aaabbb4": "finished"}
-    states = {
-        "aaabbb1": "ACCEPTED\n",
-        "aaabbb2": "PENDING:PREPARING\n",
-        "aaabbb3": "INLRMS",
-        "aaabbb4": "FINISHED",
+    jobs = {
+        "aaabbb1": ("accepting", "ACCEPTED\n"),
+        "aaabbb2": ("processing", "PENDING:PREPARING\n"),
+        "aaabbb3": ("processing", "INLRMS"),
+        "aaabbb4": ("finished", "FINISHED"),
     }
-    for job, place in places.items():
+    for job, (place, state) in jobs.items():
         prefix = "" if is_new else "job."
-        (folder / place / f"{prefix}{job}.status").write_text(states.get(job, "FINISHED"))
+        (folder / place / f"{prefix}{job}.status").write_text(state)
         path = folder / f"job.{job}.description"
         if is_new:
             path = folder.joinpath("jobs", "aaa", "bbb", job[-1], "description")
