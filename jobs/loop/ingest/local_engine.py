@@ -78,11 +78,8 @@ def merge(
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
-    files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
-    return [
-        Mark(f"file:{file}", status.st_size, changed_at(status.st_mtime_ns // 10**6))
-        for file, status in files
-    ]
+    files = [(lines.uri_of(file), status_of(file)) for file in files_at(path, whole=whole)]
+    return [Mark(uri, status.st_size, changed_at(status.st_mtime_ns // 10**6)) for uri, status in files]
 
 
 def _read(space: Workspace, tables: Tables, source: Source, request: Request, paths: Sequence[str]) -> int:

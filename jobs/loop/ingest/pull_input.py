@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +23,7 @@ from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import Site, load_source
-from jobs.loop.ingest.sources.local import BEING_WRITTEN
+from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
@@ -72,7 +71,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """An input as it was pulled; it is unchanged as long as its mark is the same."""
+    """An input, by its URI, as it was pulled; it is unchanged as long as its mark is the same."""
 
     input: str
     size_bytes: int
@@ -142,7 +141,7 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
         if not whole:
             # Without `file:` if the request has none, for readers that take only paths.
             keeps = request.path.startswith("file:")
-            paths = [m.input if keeps else re.sub("^file:/+", "/", m.input) for m in marks]
+            paths = [m.input if keeps or not is_local(m.input) else str(local_path(m.input)) for m in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
     return summary
