@@ -1,8 +1,7 @@
 """The configured Rucio server, and a pull of the files of datasets, listed or in use."""
 
 import datetime as dt
-import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,11 +10,10 @@ from features.common.errors import ConfigError, InputError
 from features.common.files import user_cache
 from features.schema import ACCESSES, FILES
 from jobs.ground.settings.sources import IN_USE, RucioSettings
-from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import local_engine
 from jobs.loop.ingest.pull_input import PullSummary, Request
-from jobs.loop.ingest.sources import Site, lines, rucio_catalogue, rucio_files, workspace
+from jobs.loop.ingest.sources import Site, lines, remote, rucio_catalogue, rucio_files, workspace
 from jobs.loop.ingest.sources.local import files_at, is_local
 from prefetch.rucio.session import RucioAccess, Session
 
@@ -76,20 +74,7 @@ def _in_use(tables: Tables, day: dt.date, days: int) -> list[str]:
 
 
 def _listed(path: str) -> list[str]:
-    names = (line.strip(" ") for line in (_local_lines(path) if is_local(path) else _remote_lines(path)))
+    files = files_at(path) if is_local(path) else remote.files_at(path)
+    batches = lines.batches(map(lines.Piece, files), lines.fail)
+    names = (line.strip(" ") for batch in batches for line in batch["value"].to_pylist())
     return list(dict.fromkeys(name for name in names if name and not name.startswith(_COMMENT)))
-
-
-def _local_lines(path: str) -> Iterable[str]:
-    for batch in lines.batches(map(lines.Piece, files_at(path)), lines.fail):
-        yield from batch["value"].to_pylist()
-
-
-def _remote_lines(path: str) -> Iterable[str]:
-    folder, _, pattern = path.rpartition("/")
-    store = store_at(folder)
-    names = [name for name in sorted(store.names()) if fnmatch.fnmatchcase(name, pattern)]
-    if not names:
-        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    for name in names:
-        yield from (line.decode(errors="replace") for line in store.read(name).splitlines())

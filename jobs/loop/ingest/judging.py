@@ -4,7 +4,6 @@ import datetime as dt
 import fnmatch
 import functools
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -45,9 +44,6 @@ class SiteNames(NamedTuple):
         is_served = pc.is_in(reads["cache"], value_set=pa.array(self.caches, pa.string()))
         is_unknown = pc.and_(pc.is_null(reads["site"]), pc.is_null(reads["cache"]))
         return pc.or_(pc.or_(is_named, is_served), is_unknown)
-
-
-EVERYWHERE: Mapping[str, SiteNames] = MappingProxyType({})
 
 
 class _Claims:
@@ -193,9 +189,7 @@ class _Judge:
         return first_s if is_known else None
 
 
-def judge(
-    tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames] = EVERYWHERE
-) -> None:
+def judge(tables: Tables, queue: str, *, as_of_s: int, stale_s: int, sites: Mapping[str, SiteNames]) -> None:
     """Count what `queue` announced on the days whose entries have run out by `as_of_s`, and what was read.
 
     A day is judged once, by the reads known then, without what still waits. What is announced at one of

@@ -170,8 +170,7 @@ def _completed(of_paths: pa.Table, files: pa.Table) -> pa.Table:
     is_known = pc.and_(pc.equal(of_paths["scope"], UNKNOWN), pc.is_valid(at))
     for name in _OF_FILE:
         if name != "dataset":
-            values = pc.if_else(is_known, files[name].take(at), of_paths[name])
-            of_paths = of_paths.set_column(of_paths.schema.get_field_index(name), name, values)
+            of_paths = _with(of_paths, name, pc.if_else(is_known, files[name].take(at), of_paths[name]))
     return of_paths.combine_chunks()
 
 

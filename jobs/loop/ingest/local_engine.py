@@ -19,8 +19,8 @@ from jobs.loop.ingest.pull_input import (
     Mark,
     PullSummary,
     Request,
+    changed_at,
     earlier,
-    in_milliseconds,
     summarise,
 )
 from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
@@ -49,6 +49,7 @@ class LocalEngine:
             local_path(request.path)
         with tables.exclusive("pull"), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
+            space.count_refused()
             if space.unpaired is not None:
                 _keep(tables, space.unpaired)
             return merge(space, tables, request, n_lost=n_lost, in_two_parts=source.in_two_parts)
@@ -61,15 +62,14 @@ def merge(
     touched = _touched(space)
     changes = _merged(space, tables, touched, in_two_parts=in_two_parts, renames=bool(request.site.senders))
     known_names.settle(tables, space.table, request.site.scopes, touched)
-    rejects = space.select(
-        "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
-        "WHERE reason IS NOT NULL GROUP BY input, reason"
-    )
     return summarise(
         tables,
         request,
         inputs=space.select("SELECT input, count(*) AS n_rows FROM parsed GROUP BY input"),
-        rejects=rejects.append_column("source", pa.repeat(pa.scalar(request.source), rejects.num_rows)),
+        rejects=space.select(
+            "SELECT input, reason, count(*) AS n_rows, min(sample) AS sample FROM parsed "
+            "WHERE reason IS NOT NULL GROUP BY input, reason"
+        ),
         changes=changes,
         n_lost=n_lost,
         alarms=space.alarms,
@@ -78,10 +78,8 @@ def merge(
 
 def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files of this machine at `path`; see `pull_input.Engine.inputs`."""
-    files = [(file.path.absolute(), status_of(file)) for file in files_at(path, whole=whole)]
-    return [
-        Mark(f"file:{file}", status.st_size, in_milliseconds(status.st_mtime_ns)) for file, status in files
-    ]
+    files = [(lines.uri_of(file), status_of(file)) for file in files_at(path, whole=whole)]
+    return [Mark(uri, status.st_size, changed_at(status.st_mtime_ns // 10**6)) for uri, status in files]
 
 
 def _read(space: Workspace, tables: Tables, source: Source, request: Request, paths: Sequence[str]) -> int:
@@ -93,14 +91,12 @@ def _read(space: Workspace, tables: Tables, source: Source, request: Request, pa
         )
         if not isinstance(n_lost, int):
             raise TypeError(f"decode returned {n_lost!r}, not the number of records that are missing")
-        space.count_refused()
         return n_lost
     files = files_in(places)
     first = functools.partial(lines.first_line, files)
     query = source.lines(request.site, first, request.path)
     batches = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
     space.take(query, batches)
-    space.count_refused()
     return 0
 
 

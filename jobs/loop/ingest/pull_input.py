@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +23,7 @@ from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.sources import Site, load_source
-from jobs.loop.ingest.sources.local import BEING_WRITTEN
+from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
@@ -72,17 +71,16 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """An input as it was pulled; it is unchanged as long as its mark is the same."""
+    """An input, by its URI, as it was pulled; it is unchanged as long as its mark is the same."""
 
     input: str
     size_bytes: int
     modified_at: dt.datetime
 
 
-def in_milliseconds(nanoseconds: int) -> dt.datetime:
-    """A time of change, as precise as Spark's marks."""
-    whole = nanoseconds // 1_000_000
-    return dt.datetime.fromtimestamp(whole // 1000, dt.UTC) + dt.timedelta(milliseconds=whole % 1000)
+def changed_at(milliseconds: int) -> dt.datetime:
+    """A time of change since 1970, as precise as Spark's marks."""
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=milliseconds)
 
 
 class Engine(Protocol):
@@ -143,7 +141,7 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
         if not whole:
             # Without `file:` if the request has none, for readers that take only paths.
             keeps = request.path.startswith("file:")
-            paths = [m.input if keeps else re.sub("^file:/+", "/", m.input) for m in marks]
+            paths = [m.input if keeps or not is_local(m.input) else str(local_path(m.input)) for m in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
     return summary
@@ -223,8 +221,10 @@ def summarise(
     n_lost: int,
     alarms: Sequence[str] = (),
 ) -> PullSummary:
-    """Write rejects (source, input, reason, n_rows, sample), and sum up; `inputs`: input, n_rows."""
-    replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), rejects)
+    """Write `rejects` (input, reason, n_rows, sample) of the source, and sum up; `inputs`: input, n_rows."""
+    source = pa.repeat(pa.scalar(request.source), rejects.num_rows)
+    of_source = rejects.append_column("source", source)
+    replace_rejects(tables, request.source, request.site.day, inputs["input"].combine_chunks(), of_source)
     by_reason = rejects.group_by("reason").aggregate([("n_rows", "sum")]).sort_by("reason").to_pylist()
     n_rejected = {row["reason"]: row["n_rows_sum"] for row in by_reason}
     n_rows = pc.sum(inputs["n_rows"]).as_py() or 0

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,6 @@ from prefetch.plan.scores import HALF_READ_S, KnownWork
 
 _STATED = ("n_jobs", "missed", "doubt")
 _LEAST = 1e-9
-_EVERYTHING: Mapping[str, float] = MappingProxyType({})
 _NUMBERS = ("size_bytes", "n_jobs", "wait_s", "certainty", "late_s")
 NO_FILES = pa.table(
     {"did": pa.array([], pa.string())}
@@ -50,7 +48,7 @@ class Queued:
 
 
 def files_of_inputs(
-    tables: Tables, rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING
+    tables: Tables, rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = {}
 ) -> Queued:
     """The files behind the inputs of `rows`, as the files table knew them at `as_of_s`.
 
@@ -90,7 +88,7 @@ def files_of_inputs(
 
 
 def inputs_of(
-    rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = _EVERYTHING, files: pa.Table | None = None
+    rows: pa.Table, as_of_s: int, believed: Mapping[str, float] = {}, files: pa.Table | None = None
 ) -> pa.Table:
     """What each queue says of each input in `rows`: `input`, `is_dataset` and `queue`.
 

@@ -4,7 +4,6 @@ Runs on the cache's host. A second scan changes nothing unless the cache changed
 """
 
 import dataclasses
-import datetime as dt
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from features.common.errors import ConfigError, InputError
-from features.common.times import as_of_label
+from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, CONTENTS, arrow_schema
 from jobs.ground.caches.inventory import check_loss
 from jobs.ground.settings.tree import Settings
@@ -111,7 +110,7 @@ def scan(
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
     input = namespace.absolute().as_uri()
-    site = Site(day=day_of(as_of_s).isoformat(), test_files=test_files, scopes=scopes)
+    site = Site(day=day_label(as_of_s), test_files=test_files, scopes=scopes)
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:
         space.keep(cinfo_rows.SCHEMA, cinfo_rows.batches(namespace, spaces))
@@ -136,10 +135,6 @@ def scan(
         n_rejected=merged.n_rejected,
         days=merged.days,
     )
-
-
-def day_of(at_s: int) -> dt.date:
-    return dt.datetime.fromtimestamp(at_s, dt.UTC).date()
 
 
 def _inventory(space: Workspace, as_of_s: int) -> Iterator[pa.Table]:

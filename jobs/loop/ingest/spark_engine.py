@@ -115,9 +115,7 @@ class SparkEngine:
                 tables,
                 request,
                 inputs=inputs.rename_columns({"n_rows_sum": "n_rows"}),
-                rejects=rejects.append_column(
-                    "source", pa.repeat(pa.scalar(request.source), rejects.num_rows)
-                ),
+                rejects=rejects,
                 changes=changes,
                 n_lost=0,
             )

@@ -130,7 +130,8 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
         room[day] -= parts[file]
     n_left = MOST_ENTRIES
     for file, state in states.items():
-        held = _from_json(_below(folder, file, parts[file]), str(file)) if parts[file] else ()
+        text = _below(folder, file, parts[file]) if parts[file] else ""
+        held = _from_json(text, str(file)) if text else ()  # there may be no room for a line
         records = list(itertools.islice(held, n_left + 1))
         if parts[file] < state.st_size or len(records) > n_left:
             yield Refused(f"{CROWDED}its day's share of {MOST_BYTES >> 20} MiB", file.name)

@@ -10,7 +10,6 @@ from pathlib import Path
 from xml.parsers import expat
 
 from features.common.errors import InputError
-from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, named, texts
 
 FORM = "description"  # the field of a job's record that says in which language it was described
@@ -93,9 +92,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
             continue
         work = f"arc:{job.get('id')}"
         entry = dict[str, object](job_id=work, work=work, files=list(files), owner=job.get("owner"))
-        starts_s = moment_of(job.get("starttime"))
-        if starts_s is not None and starts_s > place.as_of_s:
-            entry["expected_start"] = as_of_label(starts_s)
+        entry |= place.starting(moment_of(job.get("starttime")))
         yield from place.spread(entry, [], record, needs_site=False)
 
 

@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from features.common.times import as_of_label
 from jobs.loop.ingest.queue_entries import UNDER
 from jobs.loop.ingest.queues import classads
 from jobs.loop.ingest.queues.place import Place, Refused, folded, is_data, moment_of, named, texts
@@ -187,9 +186,7 @@ def _stated(reads: _Reads, group: _Group, place: Place) -> Iterator[dict[str, ob
     n_jobs = max(1, len(group.jobs), group.n_left)
     job: dict[str, object] = {"job_id": reads.job_id, "work": reads.work, "n_jobs": n_jobs}
     job["owner"] = reads.owner
-    if group.starts_s is not None and group.starts_s > place.as_of_s:
-        job["expected_start"] = as_of_label(group.starts_s)
-    job |= place.known(group.made_s)
+    job |= place.starting(group.starts_s) | place.known(group.made_s)
     # Each file is read by one of the task's jobs: by those that are left, as likely as they are many.
     share = {"certainty": min(1.0, n_jobs / group.n_planned)} if group.n_planned else {}
     yield from (job | share | {"dataset": name} for name in reads.datasets)

@@ -7,7 +7,6 @@ differ in case: TaskSpec, JobSpec and FileSpec of panda-server, JediDatasetSpec 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from features.common.times import as_of_label
 from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
 from jobs.loop.ingest.queues.rucio import STAGED_S
 
@@ -42,9 +41,8 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
     """An entry per task, or job without one, and input."""
     groups: dict[_Reads, _Group] = {}
     for record in raw:
-        fields = folded(record)
-        fault = "not a task or job of PanDA" if fields is None else _fault(fields)
-        if fields is None or fault:
+        fields = folded(record) or {}
+        if fault := _fault(fields):
             yield Refused(fault, record)
             continue
         inputs = _inputs(fields)
@@ -121,6 +119,5 @@ def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
     entry: dict[str, object] = {"job_id": work, "work": work, "n_jobs": max(group.n_jobs, len(group.jobs))}
     entry |= {"dataset" if is_dataset else "file": name, "owner": group.owner}
     entry |= {} if sure is None else {"certainty": sure}
-    if group.is_staged:
-        entry["expected_start"] = as_of_label(place.as_of_s + STAGED_S)
-    return entry | place.known(group.made_s)
+    starts_s = place.as_of_s + STAGED_S if group.is_staged else None
+    return entry | place.starting(starts_s) | place.known(group.made_s)

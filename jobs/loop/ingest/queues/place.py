@@ -107,6 +107,12 @@ class Place:
             return {}
         return {"known_at": as_of_label(moment_s)}
 
+    def starting(self, moment_s: int | None) -> dict[str, str]:
+        """`expected_start` of an entry that is to start at `moment_s`, if that is ahead."""
+        if moment_s is None or moment_s <= self.as_of_s:
+            return {}
+        return {"expected_start": as_of_label(moment_s)}
+
 
 def _shared(certainty: object, share: float) -> dict[str, float]:
     if share >= 1:

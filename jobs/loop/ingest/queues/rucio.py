@@ -204,10 +204,9 @@ def _brought(copy: _Copy, place: Place) -> Iterator[object]:
     entry["file" if copy.is_file else "dataset"] = ":".join(copy.did)
     if copy.until_s is not None:
         entry["until"] = as_of_label(copy.until_s)
-    if copy.due_s is not None and copy.due_s > place.as_of_s:
-        entry["expected_start"] = as_of_label(copy.due_s)
+    entry |= place.starting(copy.due_s) | place.known(copy.made_s)
     sites = [place.site_of(rse) for rse in copy.rses]
-    yield from place.spread(entry | place.known(copy.made_s), sites, copy.raw)
+    yield from place.spread(entry, sites, copy.raw)
 
 
 def _fault(copy: _Copy, place: Place) -> str:

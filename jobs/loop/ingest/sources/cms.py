@@ -37,7 +37,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
     read_bytes and read_bytes_at_close, as a lost packet leaves one of them short.
     """
     parsed = (
-        {f"{name}_us": _micros_of_ms(f'"{name}"') for name in _TIMES}
+        {f"{name}_us": sql.micros_of_ms(f'"{name}"') for name in _TIMES}
         | {f"n_{name}": sql.count(name) for name in (*_SIZES, *_WRITTEN)}
         | {"lfn": urls.plain_path("file_lfn"), "server": _host_name("server"), "client": _host_name("client")}
     )
@@ -110,13 +110,6 @@ def _known(name: str) -> str:
 
 def _stated(time: str) -> str:
     return sql.stated_time(f'"{time}"')
-
-
-def _micros_of_ms(milliseconds: str) -> str:
-    """µs since 1970 of milliseconds, a number or its text; null if it is none, or seconds or µs."""
-    value = f"try_cast({milliseconds} AS DOUBLE)"
-    in_range = f"{value} >= {sql.EARLIEST_MS} AND {value} < {sql.LATEST_S * 1000}"
-    return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
 
 
 # What servers report (HDFS `…/xrootd/{raw,enr}/gled/`): of the job's site no more than its domain.

@@ -27,14 +27,13 @@ def query(site: Site) -> sql.Query:
     and the table does not depend on how they are cut. `accessed_at` is the record's time, its end is not
     reported. `known_at` is the end of the day, when the day's file is published.
     """
-    ms = 'try_cast("timestamp" AS DOUBLE)'
     parsed = {
         "path": urls.plain_path(_known("object_name")),
         "client": f"regexp_replace({_known('remote_ip')}, '{_ADDRESS}', '\\1')",
         "host": urls.server(_known("server")),
         "place": _known("site"),
         "kind": "lower(server_type)",
-        "at_us": f"CASE WHEN {ms} >= {sql.EARLIEST_MS} THEN {sql.micros(f'({ms} / 1000)')} END",
+        "at_us": sql.micros_of_ms('"timestamp"'),
         "sent": sql.count("bytes_sent"),
         "received": sql.count("bytes_rcvd"),
     }

@@ -10,7 +10,7 @@ from features.common.errors import ConfigError, InputError
 from features.common.input_files import InputFile
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.filesystems.remote import Entry, RemoteStore
-from jobs.loop.ingest.pull_input import Mark, in_milliseconds
+from jobs.loop.ingest.pull_input import Mark, changed_at
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
 
 _MOST_LEVELS = 100
@@ -32,11 +32,7 @@ def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
 def marks(path: str, *, whole: bool) -> list[Mark]:
     """The marks of the files at `path`; see `pull_input.Engine.inputs`."""
     return [
-        Mark(
-            store.uri_of(entry.path),
-            entry.size_bytes,
-            in_milliseconds(round(entry.modified_s * 1000) * 10**6),
-        )
+        Mark(store.uri_of(entry.path), entry.size_bytes, changed_at(round(entry.modified_s * 1000)))
         for store, entry in _entries(path, whole=whole)
     ]
 

@@ -84,15 +84,15 @@ def _with_verdict(replicas: DataFrame) -> DataFrame:
     """`replicas` with size, created (µs since 1970), rse (hex digits) and `reason`, null if there is none."""
     size, created = F.col("BYTES").cast("string").try_cast("long"), _moment(F.col("CREATED_AT"))
     raw = replicas.withColumns({"size": size, "created": created, "rse_id": _hex(F.col("RSE_ID"))})
-    reason = _first_reason(
-        *((F.col(name).isNull(), f"missing field: {name}") for name in (*_KEY, "RSE_ID", "BYTES")),
-        (F.col("size").isNull(), "unparsable size"),
-        (F.col("size") < 0, "negative size"),
-        (F.col("size") > sql.MOST_BYTES, "impossible size_bytes"),
-        (F.col("CREATED_AT").isNotNull() & F.col("created").isNull(), "unparsable time: CREATED_AT"),
-        (F.col("created").isNull(), "missing field: CREATED_AT"),
+    reason = sql.first_reason(
+        *((f"{name} IS NULL", f"missing field: {name}") for name in (*_KEY, "RSE_ID", "BYTES")),
+        ("size IS NULL", "unparsable size"),
+        ("size < 0", "negative size"),
+        (f"size > {sql.MOST_BYTES}", "impossible size_bytes"),
+        ("CREATED_AT IS NOT NULL AND created IS NULL", "unparsable time: CREATED_AT"),
+        ("created IS NULL", "missing field: CREATED_AT"),
     )
-    return raw.withColumn("reason", reason)
+    return raw.withColumn("reason", F.expr(reason))
 
 
 def _files(replicas: DataFrame) -> DataFrame:
@@ -170,14 +170,6 @@ def _moment(ms: Column) -> Column:
     value = ms.try_cast("double")
     in_range = (value >= sql.EARLIEST_MS) & (value < sql.LATEST_S * 1000)
     return F.when(in_range, F.rint(value * 1000).cast("long"))
-
-
-def _first_reason(*checks: tuple[Column, str]) -> Column:
-    """The words of the first check that holds (a null check does not), or null."""
-    reason = F.lit(None).cast("string")
-    for check, words in reversed(checks):
-        reason = F.when(check, F.lit(words)).otherwise(reason)
-    return reason
 
 
 SOURCE = Source(read=read, table=FILES, is_whole=True)

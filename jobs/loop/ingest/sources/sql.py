@@ -232,6 +232,13 @@ def micros(seconds: str) -> str:
     return f"CASE WHEN {value} > 0 AND {value} < {LATEST_S} THEN CAST({value} * 1000000 AS BIGINT) END"
 
 
+def micros_of_ms(milliseconds: str) -> str:
+    """The same of milliseconds; null for what is seconds or µs."""
+    value = f"try_cast({milliseconds} AS DOUBLE)"
+    in_range = f"{value} >= {EARLIEST_MS} AND {value} < {LATEST_S * 1000}"
+    return f"CASE WHEN {in_range} THEN CAST({value} * 1000 AS BIGINT) END"
+
+
 def stated_time(field: str) -> str:
     """A time as `field` states it, or null where there is none; 0 is written for that, too."""
     is_none = f"starts_with({field}, '0') AND try_cast({field} AS DOUBLE) = 0"

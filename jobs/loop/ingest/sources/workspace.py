@@ -18,6 +18,7 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
+from features.common.arrays import pages
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, Table, arrow_schema
@@ -37,7 +38,7 @@ _TYPES = {
     "timestamp": "TIMESTAMP",
     "strings": "VARCHAR[]",
 }
-_VERDICT = {"reason": "VARCHAR", "sample": "VARCHAR", "input": "VARCHAR"}
+_VERDICT = ("reason", "sample", "input")
 
 
 def parsed_schema(table: Table) -> pa.Schema:
@@ -75,9 +76,8 @@ class Workspace:
     def __init__(self, database: duckdb.DuckDBPyConnection, table: Table) -> None:
         self.database, self.table = database, table
         self._refused: list[tuple[str, NotPlainError]] = []
-        columns = {column.name: _TYPES[column.kind] for column in table.columns} | _VERDICT
-        self._create("parsed", columns)
-        self._create("retracted", {"event_id": "VARCHAR", "day": "VARCHAR"})
+        self.put("parsed", _VERDICT, [])
+        database.execute("CREATE TABLE retracted (event_id VARCHAR, day VARCHAR)")
         self.unpaired: pa.Table | None = None
         self.alarms: list[str] = []
 
@@ -137,7 +137,9 @@ class Workspace:
     def put(self, name: str, columns: Iterable[str], tables: Iterable[pa.Table]) -> None:
         """A new table `name` of rows of the table, with the text columns `columns` beside its own."""
         types = {column.name: _TYPES[column.kind] for column in self.table.columns}
-        self._create(name, types | dict.fromkeys(columns, "VARCHAR"))
+        types |= dict.fromkeys(columns, "VARCHAR")
+        fields = ", ".join(f'"{column}" {kind}' for column, kind in types.items())
+        self.database.execute(f'CREATE TABLE "{name}" ({fields})')
         self.add((name, rows) for rows in tables)
 
     def add(self, pieces: Iterable[tuple[str, pa.Table]]) -> None:
@@ -160,10 +162,6 @@ class Workspace:
     def batches(self, text: str, rows: int = _ROWS_AT_ONCE) -> Iterator[pa.RecordBatch]:
         """The answer to a SELECT, about `rows` rows at a time."""
         yield from self.database.sql(text).to_arrow_reader(rows)
-
-    def _create(self, name: str, types: dict[str, str]) -> None:
-        columns = ", ".join(f'"{column}" {kind}' for column, kind in types.items())
-        self.database.execute(f'CREATE TABLE "{name}" ({columns})')
 
 
 @contextmanager
@@ -211,9 +209,7 @@ def batches_of(rows: Iterable[Mapping[str, object]], schema: pa.Schema) -> Itera
 
     Only a batch of them is in memory as Python's objects.
     """
-    stream = iter(rows)
-    while batch := list(itertools.islice(stream, _ROWS_AS_OBJECTS)):
-        yield pa.RecordBatch.from_pylist(batch, schema=schema)
+    return (pa.RecordBatch.from_pylist(page, schema=schema) for page in pages(rows, _ROWS_AS_OBJECTS))
 
 
 class _Shared(Iterator[pa.RecordBatch]):

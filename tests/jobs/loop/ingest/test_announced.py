@@ -16,7 +16,7 @@ from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import judging, queue
 from jobs.loop.ingest.announced import DOUBTED, believed, reports, share_kept
-from jobs.loop.ingest.judging import EVERYWHERE, SiteNames
+from jobs.loop.ingest.judging import SiteNames
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.steward.running import QueueReader
 
@@ -75,7 +75,7 @@ def say(
     entries: Sequence[dict[str, Any]],
     *,
     of: str = "q",
-    sites: Mapping[str, SiteNames] = EVERYWHERE,
+    sites: Mapping[str, SiteNames] = {},
 ) -> None:
     """What a queue answers at a time, judged as `cachecast queue` does."""
     raw = [{"job_id": str(n)} | entry for n, entry in enumerate(entries)]
@@ -307,13 +307,12 @@ def test_a_read_at_another_site_keeps_no_word(tables: Tables, where: dict[str, s
     """Work of no site is read at any of ours."""
     sites = {"EDGE": SiteNames(["EDGE", "T2_DE_EDGE"], ["xc1"]), "FAR": SiteNames(["FAR"], ["xc9"])}
     places: list[dict[str, Any]] = [
-        *(
-            {"cache": "xc9", "site": "FAR"},
-            {"cache": "xc1"},
-            {"site": "T2_DE_EDGE"},
-            {"site": "T2_DE_EDGEWAY"},
-        ),
-        *({"cache": "xc1", "site": "FAR"}, {}),
+        {"cache": "xc9", "site": "FAR"},
+        {"cache": "xc1"},
+        {"site": "T2_DE_EDGE"},
+        {"site": "T2_DE_EDGEWAY"},
+        {"cache": "xc1", "site": "FAR"},
+        {},
     ]
     rows = [
         {"name": name(50 * k + i), "accessed_at": at(DAY0 + HOUR_S)} | place

@@ -247,6 +247,15 @@ def test_a_capture_that_may_not_be_deleted_is_counted(tmp_path: Path) -> None:
     assert pull.remove_captures([mark], before_s=int(old.timestamp())) == (0, 0)
 
 
+def test_a_capture_whose_name_is_a_path_when_it_is_decoded_deletes_no_other(tmp_path: Path) -> None:
+    (tmp_path / "drop").mkdir()
+    for name in ("gstream-1.capture", "drop/%2e%2e%2fgstream-1.capture"):
+        (tmp_path / name).write_text("")
+    marks = LocalEngine().inputs(str(tmp_path / "drop"), whole=False)
+    pull.remove_captures(marks, before_s=2**40)
+    assert (tmp_path / "gstream-1.capture").exists()
+
+
 def marked(tmp_path: Path) -> list[Mark]:
     tables, folder = Tables(str(tmp_path / "tables")), str(tmp_path / "captures")
     return pull_input.taken(LocalEngine(), tables, Request("xcache_gstream", folder, Site()))

@@ -89,13 +89,8 @@ OF_ATLAS = {
 def test_a_path_by_rucios_hash_naming_is_its_did(
     engine: Engine, tables: Tables, tmp_path: Path, prefix: str
 ) -> None:
-    pull_text(
-        engine,
-        tables,
-        tmp_path,
-        "xcache_gstream",
-        gstream([hashed(*did, prefix) for did in OF_ATLAS.items()]),
-    )
+    paths = [hashed(*did, prefix) for did in OF_ATLAS.items()]
+    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream(paths))
     for scope, name in OF_ATLAS.items():
         pull_text(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
     rows = tables.read_arrow(ACCESSES).to_pylist()

@@ -44,13 +44,10 @@ def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
 
 
 def rows(tables: Tables, table: Any) -> list[dict[str, Any]]:
-    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in _names(table)]
+    columns = {*table.column_names, *table.partition}
+    order = [(name, "ascending") for name in (*table.partition, "did", *table.key) if name in columns]
     plain = tables.read_arrow(table).sort_by(order).to_pylist()
     return [{name: plainly(value) for name, value in row.items() if value is not None} for row in plain]
-
-
-def _names(table: Any) -> set[str]:
-    return {*table.column_names, *table.partition}
 
 
 def plainly(value: object) -> object:
@@ -70,21 +67,11 @@ def test_every_source_has_a_golden_case() -> None:
     assert {case.split("/")[0] for case in CASES} == set(OURS)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "dumps" not in case])
+@pytest.mark.parametrize("case", CASES)
 def test_golden_input_gives_the_expected_tables(
-    engine: Engine, tables: Tables, tmp_path: Path, case: str
+    request: pytest.FixtureRequest, tables: Tables, tmp_path: Path, case: str
 ) -> None:
-    check_golden(engine, tables, tmp_path, case)
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if "dumps" in case])
-def test_golden_dump_gives_the_expected_tables(
-    spark_engine: Engine, tables: Tables, tmp_path: Path, case: str
-) -> None:
-    check_golden(spark_engine, tables, tmp_path, case)
-
-
-def check_golden(engine: Engine, tables: Tables, tmp_path: Path, case: str) -> None:
+    engine = request.getfixturevalue("spark_engine" if "dumps" in case else "engine")
     source, path = case.split("/", maxsplit=1)[0], input_of(case, tmp_path)
     known = GOLDEN / case / "site.json"
     site = json.loads(known.read_text()) if known.exists() else {}

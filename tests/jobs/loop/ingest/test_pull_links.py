@@ -113,6 +113,17 @@ def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
     assert TOKEN not in everything_in(tables)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_name_that_is_a_path_when_it_is_decoded_leads_nowhere(
+    engine: Engine, tables: Tables, tmp_path: Path, secret: Path, scheme: str
+) -> None:
+    (tmp_path / "drop").mkdir()
+    (tmp_path / "drop" / "%2e%2e%2fsecret%2ftoken").write_text("no trace\n")
+    summary = pulled(engine, tables, "rucio_traces", f"{scheme}{tmp_path / 'drop'}", new_only=True)
+    assert summary.n_rejected == {"malformed JSON": 1}
+    assert TOKEN not in everything_in(tables)
+
+
 def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
     spark_engine: SparkEngine, tables: Tables, tmp_path: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

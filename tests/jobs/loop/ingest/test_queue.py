@@ -565,24 +565,17 @@ def test_a_prefill_again_pins_what_is_there_and_refuses_a_plans_own_moment(
     later_s = parse_as_of(first["as_of"]) + 60
     again = call(*asked, "--as-of", as_of_label(later_s))
     assert (again["prefetch"], again["on_disk"], again["queue"]) == (0, n_planned, first["queue"])
+    run = partial(
+        prefill.run,
+        Settings.load(Path(site[1]), tables=tables.root),
+        cache="dir",
+        dry_run=False,
+        on_progress=lambda *_: None,
+    )
     with pytest.raises(InputError, match=f"has a plan at {as_of_label(later_s)}"):
-        prefill.run(
-            Settings.load(Path(site[1]), tables=tables.root),
-            prefill.PrefillRequest([DATASET], []),
-            cache="dir",
-            as_of_s=later_s,
-            dry_run=False,
-            on_progress=lambda *_: None,
-        )
+        run(prefill.PrefillRequest([DATASET], []), as_of_s=later_s)
     with pytest.raises(InputError, match="knows none of the 1 names"):
-        prefill.run(
-            Settings.load(Path(site[1]), tables=tables.root),
-            prefill.PrefillRequest([], ["/no.root"]),
-            cache="dir",
-            as_of_s=later_s + 1,
-            dry_run=True,
-            on_progress=lambda *_: None,
-        )
+        run(prefill.PrefillRequest([], ["/no.root"]), as_of_s=later_s + 1)
 
 
 def test_a_queue_that_never_ends_is_an_error_that_names_it(

@@ -198,6 +198,18 @@ def test_a_day_of_very_much_costs_itself_alone(tmp_path: Path, monkeypatch: pyte
     assert sum(isinstance(entry, dict) for entry in answer(tmp_path)) == 50
 
 
+def test_a_file_that_has_no_room_for_a_line_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "MOST_BYTES", len(JOB) + 6)
+    for name, at_s in (("older", 1), ("newer", 2)):
+        (tmp_path / f"{name}.jsonl").write_text(f"{JOB}\n")
+        os.utime(tmp_path / f"{name}.jsonl", (at_s, at_s))
+    read_in, refused = answer(tmp_path)
+    assert read_in == json.loads(JOB)
+    assert isinstance(refused, Refused) and refused.raw == "older.jsonl"
+
+
 def test_of_rucio_only_what_comes_to_our_sites_is_kept() -> None:
     place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")})
     for rse, is_kept in (
@@ -218,16 +230,15 @@ def control_folder(folder: Path, *, is_new: bool) -> None:
     """What A-REX keeps of five jobs: waiting, held, running, ended, and without a description."""
     for name in ("accepting", "processing", "finished"):
         (folder / name).mkdir(parents=True)
-    places = {"aaabbb1": "accepting", "aaabbb2": "processing", "aaabbb3": "processing", "aaabbb4": "finished"}
-    states = {
-        "aaabbb1": "ACCEPTED\n",
-        "aaabbb2": "PENDING:PREPARING\n",
-        "aaabbb3": "INLRMS",
-        "aaabbb4": "FINISHED",
+    jobs = {
+        "aaabbb1": ("accepting", "ACCEPTED\n"),
+        "aaabbb2": ("processing", "PENDING:PREPARING\n"),
+        "aaabbb3": ("processing", "INLRMS"),
+        "aaabbb4": ("finished", "FINISHED"),
     }
-    for job, place in places.items():
+    for job, (place, state) in jobs.items():
         prefix = "" if is_new else "job."
-        (folder / place / f"{prefix}{job}.status").write_text(states.get(job, "FINISHED"))
+        (folder / place / f"{prefix}{job}.status").write_text(state)
         path = folder / f"job.{job}.description"
         if is_new:
             path = folder.joinpath("jobs", "aaa", "bbb", job[-1], "description")

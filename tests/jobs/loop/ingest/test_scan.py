@@ -1,5 +1,6 @@
 """A namespace of real and made cinfo files, scanned into contents and accesses."""
 
+import datetime as dt
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
 BLOCK = 131072
 START = 1772323200
 AS_OF = START + 86400
+DAY = dt.date(2026, 3, 2)
 
 
 def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
@@ -95,7 +97,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
     path = str(namespace)
-    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
@@ -155,7 +157,7 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
         for name in order:
             put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", dump(states[name]))
             path = str(tmp_path / order[0] / name / "xc1")
-            pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=scan.day_of(AS_OF))
+            pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
         rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
         missed_bytes.append([row["bytes_missed"] for row in rows])
     assert missed_bytes[0] == missed_bytes[1]
