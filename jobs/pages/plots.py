@@ -62,8 +62,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity
         for policy, style in styles(_present(replays)).items():
             rows = sorted((r for r in replays if r["policy"] == policy), key=lambda r: r["capacity_bytes"])
             points = [_ratio_point(r, "byte_hit_ratio", capacity) for r in rows]
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **style)
-            plot.add(policy, line, points, policy=policy)
+            plot.line(policy, points, policy=policy, **style)
         if capacity == "capacity_bytes":
             plot.axes.xaxis.set_major_formatter(BYTES_AXIS)
         plot.axes.set(xlabel=_CAPACITY[capacity], ylabel="byte hit ratio, %")
@@ -185,9 +184,8 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         for key, label, colour, dash, marker in lines:
             points_of = [_ratio_point(r, key) for r in points if r[key] is not None]
             look: Any = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
-            (line,) = plot.axes.plot([p.x for p in points_of], [p.y for p in points_of], **look)
             if points_of:
-                plot.add(label, line, points_of)
+                plot.line(label, points_of, **look)
         axes = plot.axes
         axes.set(xlabel=_CAPACITY["capacity_fraction"], ylabel="hit ratio, %", xscale="log")
         from_zero(axes)
@@ -220,8 +218,7 @@ def fill_level(
                 for at, x, used in shares
             ]
             look = line_style(policy) if policy else {"color": DARK}
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
-            plot.add(policy, line, points, policy=policy or None)
+            plot.line(policy, points, policy=policy or None, **look)
         for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
             plot.axes.axhline(100 * share, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
@@ -286,8 +283,7 @@ def calibration(bins: Sequence[Row]) -> Plot:
                 for p, read in pairs
             ]
             look: Any = {"marker": marker, "markersize": 4, "linestyle": dash}
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
-            plot.add(f"within {duration_label(horizon)}", line, points)
+            plot.line(f"within {duration_label(horizon)}", points, **look)
         plot.axes.set(xlabel="predicted chance of a read, %", ylabel="files that were read, %")
         plot.axes.set(xlim=(0, 100), ylim=(0, 100))
         return plot

@@ -213,13 +213,12 @@ def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[R
         plot = Plot()
         points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
         few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
-        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **line_style("lru") | few)
-        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
+        label = "LRU at these capacities" if few else "LRU at every capacity"
+        plot.line(label, points, **line_style("lru") | few)
         for row in (option for option in options if option["option"] in _OPTIONS):
             point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
             look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
-            (mark,) = plot.axes.plot([point.x], [point.y], **look)
-            plot.add(row["option"], mark, [point])
+            plot.line(row["option"], [point], **look)
         plot.axes.set(xlabel="capacity", ylabel="fetched per day")
         _in_bytes(plot.axes)
         return plot
