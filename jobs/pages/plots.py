@@ -23,7 +23,7 @@ from jobs.pages.verdicts import sizes as at_size
 from replay.study.use import running_mean
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")  # with styles of their own, as in the legend
-_COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
+_COLOURS = {"lru": "#5b6770", "lru+plan": DARK, "clairvoyant": WARM, "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 _OTHER_COLOURS = (
@@ -174,7 +174,7 @@ def _whiskers(row: Row) -> tuple[float, float]:
 def lru_against_capacity(points: Sequence[Row]) -> Plot:
     """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio; `points`: of a curve."""
     lines = (
-        ("hit_ratio", "LRU, requests", "#0b6e99", "solid", "o"),
+        ("hit_ratio", "LRU, requests", DARK, "solid", "o"),
         ("byte_hit_ratio", "LRU, bytes", _COLOURS["lru"], _DASHES["lru"], "s"),
         ("clairvoyant_byte_hit_ratio", "clairvoyant, bytes", _COLOURS["clairvoyant"], "none", "^"),
         ("bound_byte_hit_ratio", "bound, bytes", _COLOURS["bound"], "none", "D"),
@@ -318,7 +318,7 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
         plot = Plot(nearest="x")
         at = [dt.datetime.fromisoformat(str(row["day"])) for row in days]
         saved = [row["saved_wan_bytes"] for row in days]
-        bars = plot.axes.bar(at, saved, width=0.8, color="#0b6e99")  # type: ignore[arg-type]
+        bars = plot.axes.bar(at, saved, width=0.8, color=DARK)  # type: ignore[arg-type]
         labels = [f"{format_bytes(row['saved_wan_bytes'])} saved on {row['day']}" for row in days]
         plot.add("", bars, map(Point, at, saved, labels))
         plot.axes.axhline(0, color="#111111", linewidth=0.8)
