@@ -121,7 +121,7 @@ def compared(
     """
     capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
     named = named_policies(caches)
-    own = {**caches.own} | steward_policies(
+    own: dict[str, Policy | PartPolicy] = {**caches.own} | steward_policies(
         named,
         loaded,
         capacities,
