@@ -81,6 +81,11 @@ class Plot:
             artist.set_gid(f"@{len(self.series)}")
         self.series.append(Series(printable(label), drawn, list(points), policy))
 
+    def line(self, label: str, points: Sequence[Point], *, policy: str | None = None, **look: Any) -> None:
+        """Draw a line through `points` with matplotlib's `look`, and add it as a series."""
+        (drawn,) = self.axes.plot([point.x for point in points], [point.y for point in points], **look)
+        self.add(label, drawn, points, policy=policy)
+
     def _repr_svg_(self) -> str:
         return self.svg()
 

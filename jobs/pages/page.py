@@ -151,4 +151,4 @@ def _drawn(figure: Figure, name: str, capacities: Sequence[float], legends: _Leg
 
 
 def _ours(name: str) -> str:
-    return resources.files("jobs.pages").joinpath(name).read_text()
+    return resources.files("jobs.pages").joinpath(name).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from jobs.pages.verdicts import sizes as at_size
 from replay.study.use import running_mean
 
 POLICIES = ("lru", "lru+plan", "clairvoyant", "bound")  # with styles of their own, as in the legend
-_COLOURS = {"lru": "#5b6770", "lru+plan": "#0b6e99", "clairvoyant": "#b5651d", "bound": "#111111"}
+_COLOURS = {"lru": "#5b6770", "lru+plan": DARK, "clairvoyant": WARM, "bound": "#111111"}
 _DASHES = {"lru": (0, (5, 2)), "lru+plan": "solid", "clairvoyant": (0, (1, 1)), "bound": (0, (5, 1, 1, 1))}
 _MARKERS = {"lru": "s", "lru+plan": "o", "clairvoyant": "^", "bound": "D"}
 _OTHER_COLOURS = (
@@ -62,8 +62,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity
         for policy, style in styles(_present(replays)).items():
             rows = sorted((r for r in replays if r["policy"] == policy), key=lambda r: r["capacity_bytes"])
             points = [_ratio_point(r, "byte_hit_ratio", capacity) for r in rows]
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **style)
-            plot.add(policy, line, points, policy=policy)
+            plot.line(policy, points, policy=policy, **style)
         if capacity == "capacity_bytes":
             plot.axes.xaxis.set_major_formatter(BYTES_AXIS)
         plot.axes.set(xlabel=_CAPACITY[capacity], ylabel="byte hit ratio, %")
@@ -175,7 +174,7 @@ def _whiskers(row: Row) -> tuple[float, float]:
 def lru_against_capacity(points: Sequence[Row]) -> Plot:
     """LRU's hit and byte hit ratio over capacity, and the best byte hit ratio; `points`: of a curve."""
     lines = (
-        ("hit_ratio", "LRU, requests", "#0b6e99", "solid", "o"),
+        ("hit_ratio", "LRU, requests", DARK, "solid", "o"),
         ("byte_hit_ratio", "LRU, bytes", _COLOURS["lru"], _DASHES["lru"], "s"),
         ("clairvoyant_byte_hit_ratio", "clairvoyant, bytes", _COLOURS["clairvoyant"], "none", "^"),
         ("bound_byte_hit_ratio", "bound, bytes", _COLOURS["bound"], "none", "D"),
@@ -185,9 +184,8 @@ def lru_against_capacity(points: Sequence[Row]) -> Plot:
         for key, label, colour, dash, marker in lines:
             points_of = [_ratio_point(r, key) for r in points if r[key] is not None]
             look: Any = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
-            (line,) = plot.axes.plot([p.x for p in points_of], [p.y for p in points_of], **look)
             if points_of:
-                plot.add(label, line, points_of)
+                plot.line(label, points_of, **look)
         axes = plot.axes
         axes.set(xlabel=_CAPACITY["capacity_fraction"], ylabel="hit ratio, %", xscale="log")
         from_zero(axes)
@@ -220,8 +218,7 @@ def fill_level(
                 for at, x, used in shares
             ]
             look = line_style(policy) if policy else {"color": DARK}
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
-            plot.add(policy, line, points, policy=policy or None)
+            plot.line(policy, points, policy=policy or None, **look)
         for share, name, above in zip(watermarks, ("low", "high"), (-2, 2), strict=True):
             plot.axes.axhline(100 * share, color="black", linewidth=0.8, linestyle=(0, (2, 4)))
             place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
@@ -286,8 +283,7 @@ def calibration(bins: Sequence[Row]) -> Plot:
                 for p, read in pairs
             ]
             look: Any = {"marker": marker, "markersize": 4, "linestyle": dash}
-            (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **look)
-            plot.add(f"within {duration_label(horizon)}", line, points)
+            plot.line(f"within {duration_label(horizon)}", points, **look)
         plot.axes.set(xlabel="predicted chance of a read, %", ylabel="files that were read, %")
         plot.axes.set(xlim=(0, 100), ylim=(0, 100))
         return plot
@@ -322,7 +318,7 @@ def saved_by_day(days: Sequence[Row]) -> Plot:
         plot = Plot(nearest="x")
         at = [dt.datetime.fromisoformat(str(row["day"])) for row in days]
         saved = [row["saved_wan_bytes"] for row in days]
-        bars = plot.axes.bar(at, saved, width=0.8, color="#0b6e99")  # type: ignore[arg-type]
+        bars = plot.axes.bar(at, saved, width=0.8, color=DARK)  # type: ignore[arg-type]
         labels = [f"{format_bytes(row['saved_wan_bytes'])} saved on {row['day']}" for row in days]
         plot.add("", bars, map(Point, at, saved, labels))
         plot.axes.axhline(0, color="#111111", linewidth=0.8)

@@ -67,7 +67,7 @@ def _plot(draw: Callable[[Any], Plot]) -> Plot:
     return draw(plots)
 
 
-def _telling(rows: Sequence[Row]) -> list[Row]:
+def telling(rows: Sequence[Row]) -> list[Row]:
     """`rows` without columns of which nothing is known, and of prefetches if there are none."""
     nothing = {key: (None, 0) if key in _OF_PREFETCHES else (None,) for key in (rows[0] if rows else ())}
     keys = [key for key, empty in nothing.items() if any(row[key] not in empty for row in rows)]
@@ -83,7 +83,7 @@ def _html(content: Page, plot: Plot) -> str:
         subtitle="; ".join(content.notes),
         answers=content.answers,
         sections=[
-            Section(content.heading, content.note, [Figure(plot, content.title)], _telling(content.rows)),
+            Section(content.heading, content.note, [Figure(plot, content.title)], telling(content.rows)),
             *(Section(heading, note, rows=rows) for heading, note, rows in content.more),
         ],
         capacities=Capacities(content.capacity, values),

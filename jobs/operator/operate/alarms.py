@@ -55,8 +55,7 @@ class Alarm:
 def alarm(name: str, about: str, text: str, as_of: str = "TIME", remedy: str | None = None) -> Alarm:
     """The alarm `name` of a region or cache; by default with the remedy of its name, for `as_of`."""
     if remedy is None:
-        known = REMEDIES[name].do if name in REMEDIES else "see docs/troubleshoot.md"
-        remedy = filled(known, about, as_of)
+        remedy = filled(REMEDIES.get(name, "see docs/troubleshoot.md"), about, as_of)
     return Alarm(name, about, text, remedy)
 
 
@@ -130,7 +129,7 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
             "incomplete",
             row["source"],
             f"{row['as_of']}: {row['why']}",
-            remedy=f"{REMEDIES['incomplete'].do}: {pulls(settings, row['source'])}, then `cachecast arrivals "
+            remedy=f"{REMEDIES['incomplete']}: {pulls(settings, row['source'])}, then `cachecast arrivals "
             f"--as-of {row['as_of']}`",
         )
         for row in rows
@@ -154,14 +153,14 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
         newest, until_s = max(serving.items(), key=lambda model: model[1])
         if 0 < until_s < parse_as_of(due.as_of) - settings.training.max_age:
             text = f"{text}; {newest} is of {as_of_label(until_s)}, older than [training] max_age"
-            remedy = f"{_evaluated(NEW_MODEL, _days(tables, now_s), settings)}, then `cachecast cycle`"
+            remedy = f"{_new_model(_days(tables, now_s), settings)}, then `cachecast cycle`"
             yield alarm("prediction-late", status.region, text, remedy=remedy)
         else:
             at = max(due.as_of, as_of_label(until_s))  # no model scores a time before its training
             options = "".join(
                 f" --pull {source}={shlex.quote(path)}" for source, path in settings.airflow.pull.items()
             )
-            remedy = REMEDIES["prediction-late"].do.replace("TIME", f"{at}{options}")
+            remedy = REMEDIES["prediction-late"].replace("TIME", f"{at}{options}")
             yield alarm("prediction-late", status.region, text, remedy=remedy)
     if status.drifted:
         worst = ", ".join(status.drifted[:_N_NAMED])
@@ -197,7 +196,7 @@ def _no_champion(status: Status, tables: Tables, settings: Settings, now_s: int)
         return alarm("no-champion", status.region, text, remedy=UNTIL_THEN)
     if status.decided_at is not None:
         text = f"{text}; at {status.decided_at} the last one was refused, which may be right"
-    return alarm("no-champion", status.region, text, remedy=_evaluated(NEW_MODEL, days, settings))
+    return alarm("no-champion", status.region, text, remedy=_new_model(days, settings))
 
 
 def _days(tables: Tables, now_s: int) -> list[int]:
@@ -211,12 +210,12 @@ def _days(tables: Tables, now_s: int) -> list[int]:
     return days[max(gaps, default=0) :]
 
 
-def _evaluated(remedy: str, days: Sequence[int], settings: Settings) -> str:
-    """The remedy with the day from which an evaluation has days enough to promote a model."""
+def _new_model(days: Sequence[int], settings: Settings) -> str:
+    """How to get a model, with the day from which an evaluation has days enough to promote it."""
     if not days:
-        return remedy
+        return NEW_MODEL
     first_s = max(days[0] + LEARNED_S, days[-1] - settings.training.min_test_days * DAY_S)
-    return remedy.replace("DAY", day_label(first_s))
+    return NEW_MODEL.replace("DAY", day_label(first_s))
 
 
 def pulls(settings: Settings, of: str | None = None) -> str:
@@ -277,7 +276,7 @@ def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     if fill_share is not None and fill_share > high:
         shares = f"{100 * fill_share:.0f} % full, above its high watermark of {100 * high:.0f} %"
         text = f"{shares}, by its {source} of {at}; it may not purge"
-        remedy = f"{REMEDIES['above-high-watermark'].do}; {filled(looks, cache.cache)} looks again"
+        remedy = f"{REMEDIES['above-high-watermark']}; {filled(looks, cache.cache)} looks again"
         yield alarm("above-high-watermark", cache.cache, text, remedy=remedy)
     limit = most_pinned_bytes(cache.capacity_bytes, low)
     if cache.pinned_bytes > limit:

@@ -132,7 +132,7 @@ def _spark(master: str) -> Check:
         return Check(
             "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
         )
-    return accepts("spark", master, urllib.parse.urlsplit(master), _SPARK_PORT)
+    return _accepts("spark", master, _SPARK_PORT)
 
 
 def _cache(cache: CacheSettings) -> Check:
@@ -145,7 +145,7 @@ def _cache(cache: CacheSettings) -> Check:
             f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
         )
         return Check(part, cache.url, "bad" if missing else "ok", detail)
-    check = accepts(part, cache.url, urllib.parse.urlsplit(cache.url), _XROOTD_PORT)
+    check = _accepts(part, cache.url, _XROOTD_PORT)
     return check if check.state == "bad" else _with_version(check, cache)
 
 
@@ -185,17 +185,18 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
     return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
 
 
-def accepts(part: str, configured: str, url: urllib.parse.SplitResult, default_port: int) -> Check:
+def _accepts(part: str, url: str, default_port: int) -> Check:
     """Whether the host and port of `url` accept a connection."""
     try:
-        host, port = url.hostname or "localhost", url.port or default_port
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname or "localhost", parts.port or default_port
     except ValueError:
-        return Check(part, configured, "bad", "not a URL with a port")
+        return Check(part, url, "bad", "not a URL with a port")
     try:
         with socket.create_connection((host, port), timeout=TIMEOUT_S):
-            return Check(part, configured, "ok", f"{host}:{port} accepts connections")
+            return Check(part, url, "ok", f"{host}:{port} accepts connections")
     except OSError as error:
-        return Check(part, configured, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
+        return Check(part, url, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
 
 
 def answers(part: str, configured: str, url: str) -> Check:

@@ -203,7 +203,7 @@ def _check(text: str, out: Path) -> None:
     """Raise ConfigError, naming `out`, unless `text` is valid settings."""
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / out.name
-        trial.write_text(text)
+        trial.write_text(text, encoding="utf-8")
         try:
             Settings.load(trial)
         except ConfigError as error:

@@ -9,8 +9,7 @@ from features.common.errors import InputError, ServiceError, bounded, printable
 from features.common.times import as_of_label, parse_as_of
 from features.results import DRIFT, PROMOTIONS
 from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
-from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.commits import Key
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest.announced import reports
 from jobs.loop.plan.items import planned_items, unproven_plan
@@ -75,33 +74,30 @@ def champion_line(status: Status) -> str:
 
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
-    status = _cache(tables, journal, settings.caches[name], settings.region.name, now_s)
-    try:
-        return dataclasses.replace(status, steward=read(settings.steward.figures(status.cache)))
-    except InputError as error:
-        return dataclasses.replace(status, steward_fault=str(error))
-
-
-def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, now_s: int) -> CacheStatus:
+    cache, region, until = settings.caches[name], settings.region.name, as_of_label(now_s)
     contents, plan, push = (
-        tables.newest(table, owner=cache.name, until=as_of_label(now_s))
-        for table in (CONTENTS, PLANS, RECEIPTS)
+        tables.newest(table, owner=name, until=until) for table in (CONTENTS, PLANS, RECEIPTS)
     )
     held = None
     if contents.partitions:
         held = int(pc.sum(contents.rows(["bytes_on_disk"])["bytes_on_disk"]).as_py() or 0)
     plan_at, push_at = _at(plan), _at(push)
-    pins = journal.reports.pins(cache.name, now_s=now_s)
-    pushed = tables.newest(PLANS, owner=cache.name, until=push_at)
+    pins = journal.reports.pins(name, now_s=now_s)
+    pushed = tables.newest(PLANS, owner=name, until=push_at)
     withheld = None
     if plan_at and plan_at != push_at:
         try:
-            items = planned_items(tables, cache.name, parse_as_of(plan_at), UNPROVEN)
+            items = planned_items(tables, name, parse_as_of(plan_at), UNPROVEN)
             withheld = unproven_plan(tables, items, region)
         except ServiceError as error:
             withheld = str(error)
+    steward, steward_fault = None, None
+    try:
+        steward = read(settings.steward.figures(name))
+    except InputError as error:
+        steward_fault = str(error)
     return CacheStatus(
-        cache=cache.name,
+        cache=name,
         capacity_bytes=cache.capacity,
         inventory_at=_latest(contents, "scanned_at") or _at(contents),
         held_files=sum(p.n_rows for p in contents.partitions.values()) if contents.partitions else None,
@@ -113,19 +109,19 @@ def _cache(tables: Tables, journal: Journal, cache: CacheSettings, region: str, 
         plan=_count(plan, "action"),
         push_at=push_at,
         push=_count(push, "state"),
-        unproven=journal.reports.unproven(cache.name, now_s=now_s)
-        + sum(pin.basis == UNPROVEN for pin in pins),
+        unproven=journal.reports.unproven(name, now_s=now_s) + sum(pin.basis == UNPROVEN for pin in pins),
         withheld=withheld,
+        steward=steward,
+        steward_fault=steward_fault,
         watermarks=cache.watermarks,
         plan_ends=_latest(plan, "expires_at"),
         push_ends=_latest(pushed, "expires_at") if push_at else None,
-        predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))),
+        predictions_at=_at(tables.newest(PREDICTIONS, owner=region, until=until)),
     )
 
 
 def _at(newest: Snapshot) -> str | None:
-    keys: list[Key] = list(newest.partitions)
-    return keys[0][1] if keys else None
+    return next((key[1] for key in newest.partitions), None)
 
 
 def _latest(newest: Snapshot, column: str) -> str | None:

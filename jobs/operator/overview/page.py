@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from features.common.errors import InputError, printable
 from features.common.times import as_of_label, parse_as_of
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE
-from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, count, percent, text
 from jobs.loop.plan.cache_state import CacheAtMoment
@@ -55,9 +55,8 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True)
 class Why:
-    """Why file `item` is planned or not, at the time `as_of_s` of the plan; or that it is not known."""
+    """Why a file is planned or not, at the time `as_of_s` of the plan; or that it is not known."""
 
-    item: str
     as_of_s: int
     answer: Explanation | str
 
@@ -66,7 +65,6 @@ class Why:
 class PlanState:
     """The page of one cache; `why` None: no file was asked for."""
 
-    settings: CacheSettings
     asked: PageRequest
     listed: Listed | Unknown
     why: Why | Unknown | None
@@ -85,7 +83,7 @@ class Plans:
         why = None
         if request.item:
             why = sources.known(f"why {request.cache}", lambda: self._why(request), now_s=now_s)
-        return PlanState(self._settings.caches[request.cache], request, listed, why)
+        return PlanState(request, listed, why)
 
     def _listed(self, request: PageRequest, now_s: int) -> Listed:
         plan = current_plan(self._tables, request.cache, now_s).select(_ITEM_COLUMNS)
@@ -114,7 +112,7 @@ class Plans:
             answer: Explanation | str = explain_item(judged, item=request.item)
         except InputError as error:
             answer = str(error)
-        return Why(request.item, judged.moment.as_of_s, answer)
+        return Why(judged.moment.as_of_s, answer)
 
 
 class Renderer:

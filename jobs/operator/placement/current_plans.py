@@ -13,6 +13,7 @@ from jobs.ground.store.tables import Snapshot, Tables, read_partitions
 from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState
 
+_ITEMS = arrow_schema(PLANS).names
 _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
 
 
@@ -23,19 +24,17 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     failed or were cancelled.
     """
     plans = tables.head(PLANS)
-    keys = partitions_of_last_day(plans, cache, as_of_s)
+    keys = _partitions_of_last_day(plans, cache, as_of_s)
     inventories = tables.head(CONTENTS).partitions
     # A plan writes the cache's inventory, a prefill does not: the newest plan, and the prefills since.
     planned = [position for position, key in enumerate(keys) if key in inventories]
     keys = keys[planned[-1] if planned else -1 :]
-    items = rows_of(plans, keys[-1:])
+    items = _rows(plans, keys[-1:], _ITEMS)
     for key in reversed(keys[:-1]):
-        older = rows_of(plans, [key])
+        older = _rows(plans, [key], _ITEMS)
         is_replaced = pc.is_in(older["did"], value_set=items["did"].combine_chunks())
         items = pa.concat_tables([items, older.filter(pc.invert(is_replaced))])
-    receipts = tables.head(RECEIPTS)
-    pushed = {key: receipts.partitions[key] for key in keys if key in receipts.partitions}
-    rows = read_partitions(receipts, pushed, ["item_id", "state"])
+    rows = _rows(tables.head(RECEIPTS), keys, ["item_id", "state"])
     given_up = rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
     is_given_up = pc.is_in(items["item_id"], value_set=given_up)
     now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
@@ -45,11 +44,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
 def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:
     """The items of `current_plan` that pushes may carry out: of `champion`, of no model, or pushed before."""
     plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
-    pushed = read_partitions(
-        receipts,
-        {key: receipts.partitions[key] for key in partitions_of_last_day(receipts, cache, as_of_s)},
-        ["item_id"],
-    )
+    pushed = _rows(receipts, _partitions_of_last_day(receipts, cache, as_of_s), ["item_id"])
     acts = pc.is_in(plan["item_id"], value_set=pushed["item_id"].combine_chunks())
     acts = pc.or_(acts, pc.invert(pc.coalesce(plan["needs_model"], pc.is_valid(plan["model_version"]))))
     if champion is not None and champion.digest is not None:
@@ -60,13 +55,14 @@ def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion
     return plan.filter(acts)
 
 
-def partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list[Key]:
+def _partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> list[Key]:
     """The cache's partitions of the 24 hours up to `as_of_s`, oldest first."""
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
     keys = [key for key in snapshot.partitions if key[2] == cache and since < key[1] <= until]
     return sorted(keys, key=lambda key: key[1])
 
 
-def rows_of(snapshot: Snapshot, keys: Sequence[Key]) -> pa.Table:
-    partitions = {key: snapshot.partitions[key] for key in keys}
-    return read_partitions(snapshot, partitions, arrow_schema(snapshot.table).names)
+def _rows(snapshot: Snapshot, keys: Sequence[Key], columns: Sequence[str]) -> pa.Table:
+    """The rows of those of the partitions `keys` that there are."""
+    partitions = {key: snapshot.partitions[key] for key in keys if key in snapshot.partitions}
+    return read_partitions(snapshot, partitions, columns)

@@ -14,14 +14,14 @@ from features.common.errors import ConfigError, StaleInputError
 from features.common.times import DAY_S, as_of_label
 from features.common.units import duration_label
 from features.schema import CONTENTS, FILES, PREDICTIONS
+from jobs.ground.settings.sections import SiteSettings
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store import commits
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from jobs.loop.trainings import promoted_models
-from jobs.operator.placement.current_plans import acting_plan, rows_of
+from jobs.operator.placement.current_plans import acting_plan
 from jobs.operator.placement.loads import cache_loads
-from jobs.operator.placement.serve import rates
 from models.serving.versions import CHAMPION
 from prefetch.actions import Action
 from prefetch.placement.database import PlacementTables
@@ -75,7 +75,7 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
     # Of a cache without an inventory in the last day it has no partition.
     newest = [tables.newest(CONTENTS, owner=cache.name, after=since, until=until) for cache in caches]
-    inventories = [rows_of(inventory, list(inventory.partitions)) for inventory in newest]
+    inventories = [inventory.rows(["did", "size_bytes", "bytes_on_disk"]) for inventory in newest]
     champion = promoted_models(tables, region=region).get(CHAMPION)
     plans = [acting_plan(tables, cache.name, as_of_s, champion) for cache in caches]
     columns = ["did", "dataset", "size_bytes", "expected_accesses", "horizon_s"]
@@ -242,8 +242,13 @@ def _with_datasets(
 
 
 def _supply(settings: Settings) -> Supply:
-    capacities = site_capacities(settings.caches.values())
+    """The sites with their capacities, and the bytes per second that one dataset may read at each."""
+    serve, capacities = settings.serve, site_capacities(settings.caches.values())
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
-    read_rates = rates(settings.serve, {site: len(capacities[site]) for site in sites})
-    return Supply(sites, weights, tuple(read_rates[site] for site in sites))
+    node_bytes_s = [serve.sites.get(site, SiteSettings()).cache_read or serve.cache_read for site in sites]
+    bytes_s = tuple(
+        serve.site_share * len(capacities[site]) * rate
+        for site, rate in zip(sites, node_bytes_s, strict=True)
+    )
+    return Supply(sites, weights, bytes_s)

@@ -112,15 +112,6 @@ def server(
     return uvicorn.Server(config)
 
 
-def rates(serve: ServeSettings, n_nodes: Mapping[str, int]) -> dict[str, float]:
-    """Bytes per second that one dataset may read at each site; `n_nodes`: caches per site."""
-    named = {site: serve.sites.get(site, SiteSettings()) for site in n_nodes}
-    return {
-        site: serve.site_share * n_nodes[site] * (cache.cache_read or serve.cache_read)
-        for site, cache in named.items()
-    }
-
-
 def _cluster(serve: ServeSettings, site: SiteSettings, job_read_rate_bytes_s: float) -> Cluster:
     return Cluster(
         network_bytes_s=site.network or serve.network,

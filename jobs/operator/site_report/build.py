@@ -21,7 +21,6 @@ from jobs.pages.verdicts import savings
 from prefetch.actions import ACTIONS
 from prefetch.outcomes import Use
 from replay.comparison import PLAN
-from replay.study.benefit import Region
 
 PLAN_ROWS = 12  # plan items shown per action; the plans table holds all of them
 _REPLAY_COLUMNS = (
@@ -45,48 +44,17 @@ def run(
     first: Sequence[Section] = (),
     note: str = "",
 ) -> dict[str, object]:
-    """Write the site's report, which begins with `answers` and the sections `first`; raises as `build`.
+    """Write the report of the caches' records, and the newest replay, training, plan and push of the tables.
 
-    Returns its path as `report`, and its length as `page_bytes`.
+    `answers`, the sections `first` and `note` come before; parts without a table are left out (all:
+    StaleInputError). Returns its path as `report`, and its length as `page_bytes`.
     """
     tables = Tables.of(settings)
-    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
-    warning = generated.warning(tables)
-    span = f", {days[0]} to {days[-1]}" if days else ""
-    html = build(
-        tables,
-        watermarks=settings.replay.watermarks,
-        regions=settings.origin_regions,
-        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
-        note=" ".join(f"{sentence}." for sentence in (warning, note) if sentence),
-        answers=answers,
-        first=first,
-    )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    files.write(out, html)
-    return {"report": str(out), "page_bytes": len(html.encode())}
-
-
-def build(
-    tables: Tables,
-    *,
-    watermarks: tuple[float, float],
-    regions: Sequence[Region] = (),
-    title: str = "What plans saved, and why",
-    note: str = "",
-    answers: Sequence[str] = (),
-    first: Sequence[Section] = (),
-) -> str:
-    """The HTML report of the caches' records, and the newest replay, training, plan and push in `tables`.
-
-    `answers` and `first` come before; parts without a table are left out (all: StaleInputError).
-    `watermarks`: for the fill level; `regions`: of origins.
-    """
     replays = _newest_rows(tables, REPLAYS)
     fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
     parts = (
-        recorded_section(tables, regions),
-        _replay_section(replays, fills, watermarks),
+        recorded_section(tables, settings.origin_regions),
+        _replay_section(replays, fills, settings.replay.watermarks),
         _model_section(tables),
         *_plan_sections(tables),
         *_outcome_sections(tables),
@@ -102,13 +70,19 @@ def build(
         for size in sizes
         for saving in savings([r for r in replays if r["capacity_bytes"] == size], "capacity_bytes", (PLAN,))
     ]
-    return page(
-        title=title,
-        subtitle=note,
+    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
+    span = f", {days[0]} to {days[-1]}" if days else ""
+    warning = generated.warning(tables)
+    html = page(
+        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
+        subtitle=" ".join(f"{sentence}." for sentence in (warning, note) if sentence),
         answers=[*answers, *saved],
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    files.write(out, html)
+    return {"report": str(out), "page_bytes": len(html.encode())}
 
 
 def _newest_rows(tables: Tables, table: Table) -> list[Row]:

@@ -1,7 +1,4 @@
-"""Hits and misses as caches recorded them: counted by hour and cache, and by origin, which no hit names.
-
-What caches recorded: hits and misses per day and hour, in reads and bytes, by cache and origin.
-"""
+"""Hits and misses as caches recorded them: by hour and cache, and by origin, which no hit names."""
 
 import datetime as dt
 from collections.abc import Iterator, Sequence

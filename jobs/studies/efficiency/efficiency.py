@@ -280,7 +280,9 @@ def efficiency_plot(groups: Sequence[Group]) -> Plot:
         crowded = len(names) > 6
         lines = [name.replace(" ", "\n", 1) for name in names]
         plot.axes.set_xticks(x, lines, rotation=60 if crowded else 0, ha="right" if crowded else "center")
+        # Jobs that run more threads than their cores have more than 100 %.
+        top = max(102, 2 + max(at + above for at, above in zip(y, high, strict=True)))
         plot.axes.set(
-            ylabel="CPU efficiency, %", ylim=(max(0, min(y) - 15), 102), xlim=(-0.5, max(len(names), 3) - 0.5)
+            ylabel="CPU efficiency, %", ylim=(max(0, min(y) - 15), top), xlim=(-0.5, max(len(names), 3) - 0.5)
         )
         return plot

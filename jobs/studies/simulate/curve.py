@@ -15,7 +15,7 @@ from jobs.ground.text import CURVE_COLUMNS, as_row, percent, select
 from jobs.loop.traces import sizes
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import Accesses
-from replay.comparison import BOUND, Candidates, replay_candidates
+from replay.comparison import BOUND, Candidates, compare
 from replay.curve import Curve, lru_curve
 from replay.result import Result
 from replay.trace import Trace
@@ -109,12 +109,7 @@ def run(
     listed = sorted({*map(int, spaced[:-1]), footprint, *shown_sizes})
     ideal = {listed[i] for i in np.linspace(0, len(listed) - 1, min(N_IDEAL, len(listed))).astype(int)}
     replays = _replays(
-        loaded.trace,
-        curve,
-        listed=listed,
-        ideal=ideal,
-        count_from_s=from_s,
-        on_progress=on_progress,
+        loaded.trace, curve, listed=listed, ideal=ideal, count_from_s=from_s, on_progress=on_progress
     )
     needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
     needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
@@ -144,7 +139,6 @@ def _replays(
     on_progress: Advance,
 ) -> dict[_Key, Result]:
     """Replays that the curve needs: LRU below the largest file, clairvoyant and bound at `ideal`."""
-
     # A point needs LRU at twice its capacity too.
     small = {s for size in listed for s in (size, 2 * size) if s < curve.exact_from_bytes}
     policies = {
@@ -152,12 +146,13 @@ def _replays(
         for size in (*listed, *small)
     }
     candidates = [Candidates(size, dict.fromkeys(names)) for size, names in sorted(policies.items())]
-    total = 1 + sum(len(candidate.names) for candidate in candidates)
-    results: dict[_Key, Result] = {}
-    for row in replay_candidates(trace, candidates, count_from_s=count_from_s):
-        results[row.policy, row.capacity_bytes] = row.result
-        on_progress(1 + len(results), total, row.policy)
-    return results
+    replayed = compare(
+        trace,
+        candidates,
+        count_from_s=count_from_s,
+        on_done=lambda done, total, policy: on_progress(1 + done, 1 + total, policy),
+    )
+    return {(row.policy, row.capacity_bytes): row.result for at in replayed for row in at.rows.values()}
 
 
 def _point(curve: Curve, footprint: int, size: int, replays: dict[_Key, Result]) -> Point:

@@ -106,12 +106,11 @@ def run(
 ) -> ReplayAnswer:
     """Replay `accesses` through a TOML file's caches. Raises ConfigError, InputError, StaleInputError."""
     levels = load_levels(caches)
-    fleet = load_fleet(caches) if levels is None else None
+    fleet = load_fleet(caches) if levels is None else {}
     loaded, from_s = accesses.load(settings, keep=READERS), accesses.first_day_s
-    if fleet is None:
-        return replay_levels(loaded, levels or (), count_from_s=from_s)
-    rates = settings.benefit.read_rates
-    return replay_fleet(loaded, fleet, count_from_s=from_s, read_rates=rates)
+    if levels is not None:
+        return replay_levels(loaded, levels, count_from_s=from_s)
+    return replay_fleet(loaded, fleet, count_from_s=from_s, read_rates=settings.benefit.read_rates)
 
 
 def replay_fleet(

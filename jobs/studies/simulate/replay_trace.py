@@ -84,12 +84,8 @@ def replay_loaded(
             "--policy",
             f"{PLAN} needs the site's tables, with predictions; leave out --trace, or this policy",
         )
-    capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, capacities, count_from_s=count_from_s, on_progress=on_progress)
-    candidates = [candidates_at(caches, size, own=own) for size in capacities]
-    replayed = compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
-    rows = [summary(at, name, loaded.trace.footprint_bytes) for at in replayed for name in rows_of(caches)]
-    return ReplayAnswer(rows, loaded.notes, capacity=caches.asked)
+    replayed = compared(loaded, caches, count_from_s=count_from_s, on_progress=on_progress)
+    return ReplayAnswer(summaries(loaded, caches, replayed), loaded.notes, capacity=caches.asked)
 
 
 def record_run(
@@ -109,48 +105,24 @@ def record_run(
     return runs.keep(mlflow, run, made_by="replay", files=files)
 
 
-def candidates_at(
-    caches: Caches,
-    capacity_bytes: int,
-    *,
-    own: Mapping[str, Policy | PartPolicy],
-    planner: Planner | None = None,
-    cycle_s: int = HOUR_S,
-    plan_from_s: int | None = None,
-) -> Candidates:
-    """What is replayed at one capacity: the policies, and LRU and the bounds, from which gaps are measured.
-
-    With watermarks LRU, and LRU with plans by `planner`, are XCaches. Where parts of files are cached, there
-    are no bounds. `own`: policies that are not built in. Raises ConfigError.
-    """
-    xcache = None
-    if caches.watermarks is not None:
-        low, high = caches.watermarks
-        interval_s, block_bytes = caches.purge_interval_s, caches.block_bytes
-        xcache = CacheConfig(capacity_bytes, low, high, interval_s, block_bytes=block_bytes)
-    bounds = BOUNDS if BOUND in rows_of(caches) else ()
-    names = [*([LRU] if bounds or xcache else []), *named_policies(caches)]
-    in_xcache = {LRU: None, PLAN: planner} if xcache else {}
-    return Candidates(
-        capacity_bytes,
-        {name: own.get(name) for name in (*names, *bounds) if name not in in_xcache},
-        xcache,
-        {name: in_xcache[name] for name in names if name in in_xcache},
-        cycle_s,
-        plan_from_s,
-    )
-
-
-def own_policies(
-    caches: Caches,
+def compared(
     loaded: LoadedTrace,
-    capacities: Sequence[int],
+    caches: Caches,
     *,
     count_from_s: int | None,
     on_progress: Advance,
-) -> dict[str, Policy | PartPolicy]:
-    return {**caches.own} | steward_policies(
-        named_policies(caches),
+    planner: Planner | None = None,
+    cycle_s: int = HOUR_S,
+) -> list[Comparison]:
+    """The policies at each capacity, with LRU and the bounds, from which gaps are measured.
+
+    With watermarks LRU, and LRU with plans by `planner` every `cycle_s` from `count_from_s` on, are XCaches.
+    Where parts of files are cached, there are no bounds. Raises ConfigError, InputError.
+    """
+    capacities = sizes(loaded.trace, capacities=caches.capacities, fractions=caches.fractions)
+    named = named_policies(caches)
+    own: dict[str, Policy | PartPolicy] = {**caches.own} | steward_policies(
+        named,
         loaded,
         capacities,
         from_s=count_from_s,
@@ -158,6 +130,28 @@ def own_policies(
         block_bytes=caches.block_bytes,
         on_progress=on_progress,
     )
+    bounds = BOUNDS if BOUND in rows_of(caches) else ()
+    names = [*([LRU] if bounds or caches.watermarks else []), *named]
+    in_xcache = {LRU: None, PLAN: planner} if caches.watermarks else {}
+    candidates = [
+        Candidates(
+            capacity_bytes,
+            {name: own.get(name) for name in (*names, *bounds) if name not in in_xcache},
+            _xcache(caches, capacity_bytes),
+            {name: in_xcache[name] for name in names if name in in_xcache},
+            cycle_s,
+            count_from_s,
+        )
+        for capacity_bytes in capacities
+    ]
+    return compare(loaded.trace, candidates, count_from_s=count_from_s, on_done=on_progress)
+
+
+def _xcache(caches: Caches, capacity_bytes: int) -> CacheConfig | None:
+    if caches.watermarks is None:
+        return None
+    low, high = caches.watermarks
+    return CacheConfig(capacity_bytes, low, high, caches.purge_interval_s, block_bytes=caches.block_bytes)
 
 
 def named_policies(caches: Caches) -> list[str]:
@@ -186,8 +180,13 @@ def _named(caches: Caches) -> list[str]:
     return [name if name in caches.own else canonical(name, others=others) for name in caches.policies]
 
 
-def summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
-    """A row of a comparison as a flat dict; hits are None for the bound on bytes, as it has none."""
+def summaries(loaded: LoadedTrace, caches: Caches, replayed: Sequence[Comparison]) -> list[dict[str, object]]:
+    """A row per capacity and policy, as of `replay`; hits are None for the bound on bytes, as it has none."""
+    footprint_bytes = loaded.trace.footprint_bytes
+    return [_summary(at, name, footprint_bytes) for at in replayed for name in rows_of(caches)]
+
+
+def _summary(at: Comparison, policy: str, footprint_bytes: int) -> dict[str, object]:
     result = at.rows[policy].result
     row: dict[str, object] = {"policy": policy, "capacity_bytes": at.capacity_bytes}
     row |= {"capacity_fraction": at.capacity_bytes / footprint_bytes if footprint_bytes else 0.0}

@@ -125,8 +125,7 @@ def of_tables(
     if names is None:
         raise InputError("the trace has no names of files to find replicas by; leave out --rse")
     by_did, by_name = (pc.index_in(names, value_set=stored[key].combine_chunks()) for key in ("did", "name"))
-    rows: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
-    of_item = rows
+    of_item: IntArray = pc.coalesce(by_did, by_name).fill_null(-1).to_numpy().astype(np.int64)
     return Replicas(
         size_bytes=stored["size_bytes"].to_numpy(),
         kind=kind[at.here],

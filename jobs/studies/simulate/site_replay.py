@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
 
 from features.common.errors import StaleInputError
 from features.common.progress import Advance
@@ -11,20 +10,11 @@ from features.common.units import duration_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
-from jobs.loop.traces import sizes
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
-from jobs.studies.simulate.replay_trace import (
-    Caches,
-    candidates_at,
-    named_policies,
-    own_policies,
-    rows_of,
-    summary,
-)
-from replay.comparison import PLAN, Comparison, Row, compare
+from jobs.studies.simulate.replay_trace import Caches, compared, named_policies, rows_of, summaries
+from replay.comparison import PLAN, Row
 
 
 def run(
@@ -36,11 +26,10 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the tables, and write the results into them.
 
-    The history of features before them warms the caches,
-    which are XCaches with the site's watermarks by default. Fractions are of the bytes of all files read in
-    the history and those days. The policy lru+plan plans as production does, and needs predictions for every
-    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
-    InputError, StaleInputError.
+    The history of features before them warms the caches, which are XCaches with the site's watermarks by
+    default. Fractions are of the bytes of all files read in the history and those days. The policy lru+plan
+    plans as production does, and needs predictions for every cycle of the counted days. Returns the rows of
+    the replays table with further columns. Raises ConfigError, InputError, StaleInputError.
     """
     first_s, last_s = accesses.days
     tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle
@@ -57,20 +46,16 @@ def run(
         plan_by = planner(
             tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
         )
-    capacities = sizes(trace, capacities=caches.capacities, fractions=caches.fractions)
-    own = own_policies(caches, loaded, capacities, count_from_s=first_s, on_progress=on_progress)
-    replayed = compare(
-        trace,
-        [
-            candidates_at(caches, size, own=own, planner=plan_by, cycle_s=cycle_s, plan_from_s=first_s)
-            for size in capacities
-        ],
-        count_from_s=first_s,
-        on_done=on_progress,
+    replayed = compared(
+        loaded, caches, count_from_s=first_s, on_progress=on_progress, planner=plan_by, cycle_s=cycle_s
     )
+    replays = summaries(loaded, caches, replayed)
+    rows = [at.rows[name] for at in replayed for name in rows_of(caches)]
     key = day_label(last_s), region
-    rows = _write(tables, caches, replayed, trace.footprint_bytes, key)
-    return ReplayAnswer(rows, loaded.notes, capacity=caches.asked)
+    tables.replace_rows(REPLAYS, replays, key)
+    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
+    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
+    return ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
 
 
 def planned_by(settings: Settings) -> dict[str, object]:
@@ -90,18 +75,6 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
             "run `cachecast features` and `cachecast predict` for those days, or leave lru+plan out: "
             "--policy lru,clairvoyant"
         )
-
-
-def _write(
-    tables: Tables, caches: Caches, replayed: Sequence[Comparison], footprint_bytes: int, key: Key
-) -> list[dict[str, object]]:
-    names = rows_of(caches)
-    replays = [summary(at, name, footprint_bytes) for at in replayed for name in names]
-    rows = [at.rows[name] for at in replayed for name in names]
-    tables.replace_rows(REPLAYS, replays, key)
-    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
-    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
-    return replays
 
 
 def _days(row: Row) -> list[dict[str, object]]:

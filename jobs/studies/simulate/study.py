@@ -9,7 +9,6 @@ from features.common import files
 from features.common.progress import Advance
 from features.common.times import day_label
 from features.common.units import format_bytes
-from jobs.ground.settings.sections import StudySettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import count, percent
 from jobs.pages.page import Capacities, page
@@ -74,7 +73,11 @@ def write_study(
     low, high = watermarks or settings.replay.watermarks
     config = StudyConfig(
         cache=CacheConfig(capacity, low, high, settings.replay.purge_interval),
-        thresholds=thresholds(settings.study),
+        thresholds=Thresholds(
+            min_saved_per_byte=settings.study.min_saved_per_byte,
+            min_reread_share=settings.study.min_reread_share,
+            small_file_bytes=settings.study.small_file,
+        ),
         regions=settings.origin_regions,
         model=settings.benefit.model,
         tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
@@ -115,14 +118,6 @@ def _summary(results: Study, loaded: LoadedTrace, out: Path, html: str, seconds:
     )
 
 
-def thresholds(section: StudySettings) -> Thresholds:
-    return Thresholds(
-        min_saved_per_byte=section.min_saved_per_byte,
-        min_reread_share=section.min_reread_share,
-        small_file_bytes=section.small_file,
-    )
-
-
 def study_page(results: Study, *, what: str, notes: Sequence[str] = ()) -> str:
     """The HTML page of a study of the trace called `what`; `notes` come under the title."""
     trace = results.use.trace
@@ -155,8 +150,8 @@ def answers(results: Study) -> Iterator[str]:
         f"bytes of all files read.{_overrun(results)}"
     )
     yield _verdicts(results)
-    capacity = results.config.cache.capacity_bytes
-    ratio, gain = results.curve.byte_hit_ratio_at(capacity), results.curve.doubling_adds(capacity)
+    capacity, curve = cache.capacity_bytes, results.curve
+    ratio, gain = curve.byte_hit_ratio_at(capacity), curve.doubling_adds(capacity)
     bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
     best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
     change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"

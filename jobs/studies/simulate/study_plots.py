@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import IntArray
 from features.common.units import format_bytes
 from jobs.ground.text import Row, count, percent
 from jobs.pages.drawing import DARK, LIGHT, STYLE, WARM, Plot, Point, from_zero
@@ -81,15 +81,9 @@ def size_distribution(sizes: Sizes) -> Plot:
     with mpl.rc_context(STYLE):
         plot = Plot(nearest="x")
         edges = sizes.edges_bytes
-        middles = np.sqrt(edges[:-1] * edges[1:])
         ranges = [f"{format_bytes(low)} to {format_bytes(high)}" for low, high in itertools.pairwise(edges)]
-        for label, amounts, look in (
-            ("files", sizes.files, _AREA),
-            ("bytes", sizes.footprint_bytes, _OUTLINE),
-        ):
-            shares = 100 * _shares(amounts)
-            points = _steps(middles, shares, ranges)
-            plot.add(label, plot.axes.stairs(shares, edges, **look), points)
+        amounts = {"files": sizes.files, "bytes": sizes.footprint_bytes}
+        _add_shares(plot, edges, np.sqrt(edges[:-1] * edges[1:]), ranges, amounts)
         plot.axes.set_xscale("log")
         plot.axes.xaxis.set_major_formatter(BYTES_AXIS)
         plot.axes.set(xlabel="file size", ylabel="share, %")
@@ -120,9 +114,7 @@ def hits_by_days(ages: HitsByAge) -> Plot:
         plot = Plot(nearest="x")
         edges = np.arange(ages.hits.size + 1)
         days = [f"{k} to {k + 1} days" for k in range(ages.hits.size)]
-        for label, amounts, look in (("hits", ages.hits, _AREA), ("bytes of hits", ages.hit_bytes, _OUTLINE)):
-            shares = 100 * _shares(amounts)
-            plot.add(label, plot.axes.stairs(shares, edges, **look), _steps(edges[:-1] + 0.5, shares, days))
+        _add_shares(plot, edges, edges[:-1] + 0.5, days, {"hits": ages.hits, "bytes of hits": ages.hit_bytes})
         plot.axes.set(xlabel="days from a file's first access to the hit", ylabel="share, %", xlim=(0, None))
         return plot
 
@@ -173,13 +165,17 @@ def hours(names: Sequence[str], hs06_hours: Sequence[float]) -> Plot:
     return plot
 
 
-def _steps(middles: Any, shares: FloatArray, ranges: Sequence[str]) -> Iterator[Point]:
-    for at, share, where in zip(middles.tolist(), shares.tolist(), ranges, strict=True):
-        yield Point(at, share, f"{share:.1f} %, {where}")
-
-
-def _shares(amounts: IntArray) -> FloatArray:
-    return np.asarray(amounts / max(1, int(amounts.sum())), np.float64)
+def _add_shares(
+    plot: Plot, edges: Any, middles: Any, ranges: Sequence[str], amounts: Mapping[str, IntArray]
+) -> None:
+    """Add the shares of two `amounts` in each of `ranges`, in %: the first as an area, then an outline."""
+    for (label, of_ranges), look in zip(amounts.items(), (_AREA, _OUTLINE), strict=True):
+        shares = 100 * (of_ranges / max(1, int(of_ranges.sum())))
+        points = [
+            Point(at, share, f"{share:.1f} %, {where}")
+            for at, share, where in zip(middles.tolist(), shares.tolist(), ranges, strict=True)
+        ]
+        plot.add(label, plot.axes.stairs(shares, edges, **look), points)
 
 
 def traffic_against_disk(points: Sequence[Row]) -> Plot:
@@ -213,13 +209,12 @@ def wan_against_capacity(curve: Sequence[tuple[int, float]], options: Sequence[R
         plot = Plot()
         points = [_fetched_point("LRU", size, per_day) for size, per_day in curve]
         few = {"marker": "o", "clip_on": False} if len(points) < _FEW else {}
-        (line,) = plot.axes.plot([p.x for p in points], [p.y for p in points], **line_style("lru") | few)
-        plot.add("LRU at these capacities" if few else "LRU at every capacity", line, points)
+        label = "LRU at these capacities" if few else "LRU at every capacity"
+        plot.line(label, points, **line_style("lru") | few)
         for row in (option for option in options if option["option"] in _OPTIONS):
             point = _fetched_point(row["option"], row["capacity_bytes"], row["wan_bytes_per_day"])
             look = looks[_OPTIONS[row["option"]]] | {"linestyle": "none"}
-            (mark,) = plot.axes.plot([point.x], [point.y], **look)
-            plot.add(row["option"], mark, [point])
+            plot.line(row["option"], [point], **look)
         plot.axes.set(xlabel="capacity", ylabel="fetched per day")
         _in_bytes(plot.axes)
         return plot

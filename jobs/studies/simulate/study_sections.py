@@ -14,7 +14,6 @@ from jobs.studies.simulate import study_plots
 from replay.result import Fill
 from replay.study.categories import age_text
 from replay.study.study import Benefit, Study
-from replay.study.use import Use
 
 UNKNOWN_DISTANCE = (
     "No CPU hours: the distance of no origin is known. Name the column of origins (--columns origin=NAME), "
@@ -263,12 +262,11 @@ def _benefit(results: Study) -> Section:
     benefit, model = results.benefit, results.config.model
     if benefit is None:
         return Section(title="WAN traffic and CPU time saved", note=UNKNOWN_DISTANCE)
-    cases = {"no cache": benefit.direct, "LRU": benefit.cached}
-    uses: dict[str, Use | None] = {"no cache": None, "LRU": results.use}
-    if benefit.by_verdict is not None:
-        cases["LRU by the verdicts"], uses["LRU by the verdicts"] = benefit.by_verdict, results.by_verdict
+    cases = {"no cache": (benefit.direct, 0), "LRU": (benefit.cached, int(results.use.hit_bytes.sum()))}
+    if benefit.by_verdict is not None and results.by_verdict is not None:
+        cases["LRU by the verdicts"] = benefit.by_verdict, int(results.by_verdict.hit_bytes.sum())
     rate = format_bytes(model.job_read_rate_bytes_s)
-    plot = study_plots.hours(list(cases), [cost.hs06_hours for cost in cases.values()])
+    plot = study_plots.hours(list(cases), [cost.hs06_hours for cost, _ in cases.values()])
     return Section(
         title="WAN traffic and CPU time saved",
         note=f"Based on {_basis(results)}. A job reads {rate} per second of CPU time, and a core has "
@@ -277,13 +275,13 @@ def _benefit(results: Study) -> Section:
         rows=[
             {
                 "reading through": name,
-                "WAN_bytes": results.result.bytes_requested - _hit_bytes(uses[name]),
+                "WAN_bytes": results.result.bytes_requested - hit_bytes,
                 "CPU_efficiency_ratio": cost.cpu_efficiency,
                 "core-hours": round(cost.core_hours),
                 "HS06-hours": round(cost.hs06_hours),
                 "HS06-hours saved": round(benefit.direct.hs06_hours - cost.hs06_hours),
             }
-            for name, cost in cases.items()
+            for name, (cost, hit_bytes) in cases.items()
         ],
     )
 
@@ -297,7 +295,3 @@ def _basis(results: Study) -> str:
         "the published CPU efficiencies at each origin's round-trip time, hits read from "
         f"{results.config.tier.name}{slower}"
     )
-
-
-def _hit_bytes(use: Use | None) -> int:
-    return 0 if use is None else int(use.hit_bytes.sum())

@@ -17,6 +17,7 @@ from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import as_row, percent
 from jobs.pages.page import Figure, Section, page
+from jobs.pages.write import telling
 from jobs.studies.simulate import study_plots
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.replay_trace import steward_policies
@@ -236,11 +237,8 @@ class Value:
 def _options(case: _Case, value: Value) -> Iterator[Option]:
     lru, steward, bound = (case.rows[name].result for name in (LRU, STEWARD, BOUND))
     per_day = case.requested / case.n_days
-    nothing = Option(
-        "no cache", 0, 0.0, per_day, lru.wan_bytes / case.n_days - per_day, None, None, None, None
-    )
-    less = nothing.saved_bytes_per_day
-    yield dataclasses.replace(nothing, core_hours_per_day=value.hours(less), money_per_year=value.money(less))
+    less = lru.wan_bytes / case.n_days - per_day
+    yield Option("no cache", 0, 0.0, per_day, less, None, None, value.hours(less), value.money(less))
     disk = value.facts.disk_tb_year
     more_disk = None if disk is None else disk * (case.more_bytes - case.capacity_bytes) / TB
     for name, result, costs in (
@@ -356,10 +354,9 @@ def _disk(n_bytes: float | None) -> str:
 def write(answer: Worth, out: Path, *, what: str) -> None:
     """Write the page of `answer` to `out`; `what`: the reads that it is about."""
     rows = [as_row(option) for option in answer.options]
-    known = [key for key in rows[0] if any(row[key] is not None for row in rows)]
     figure = Figure(study_plots.wan_against_capacity(answer.curve, rows), _CAPTION)
     sections = [
-        Section("Options", _NOTE, [figure], [{key: row[key] for key in known} for row in rows]),
+        Section("Options", _NOTE, [figure], telling(rows)),
         Section(
             "What was assumed, and how to change it",
             rows=[as_row(assumption) for assumption in answer.assumptions],

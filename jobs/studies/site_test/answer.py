@@ -13,7 +13,7 @@ from features.common.units import format_bytes
 from jobs.ground.settings.sections import OriginSettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import percent
-from jobs.studies.site_test.measure import Measured, RoundTrip, Run
+from jobs.studies.site_test.measure import Latency, Measured, Run
 from jobs.studies.site_test.schedule import COLD, WARM, Kind
 
 _BUSY = 0.9
@@ -21,17 +21,6 @@ ENOUGH = 0.8  # share of the highest rate that is worth no more clients: more of
 _FOR_PUSHES = 0.5  # of what the cache can fetch: the rest is for jobs that miss
 _TIMEOUT_STEP_S, _TIMEOUT_TIMES = 30, 2
 _WORDS = {COLD: "through the empty cache", WARM: "from what the cache holds"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Latency:
-    """Round trips to a server: median, and the shortest and longest, in ms; `connect_ms`: with login."""
-
-    place: str
-    round_trip_ms: float
-    shortest_ms: float
-    longest_ms: float
-    connect_ms: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +45,6 @@ class Rate:
     @property
     def per_s(self) -> float:
         return float(self.rate_bytes_per_s or 0)
-
-
-def latency(trip: RoundTrip) -> Latency:
-    ms = [1000 * seconds for seconds in trip.seconds]
-    return Latency(trip.place, statistics.median(ms), min(ms), max(ms), 1000 * trip.connect_s)
 
 
 def rates(measured: Measured, kinds: Sequence[Kind]) -> list[Rate]:

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 import os
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -42,12 +43,14 @@ _DETACH_S = 35.0  # a cache that reads ahead keeps a file open for half a minute
 
 
 @dataclasses.dataclass(frozen=True)
-class RoundTrip:
-    """Seconds of a server's own answers to a question; `connect_s`: of the first, with login."""
+class Latency:
+    """Round trips to a server: median, and the shortest and longest, in ms; `connect_ms`: with login."""
 
     place: str
-    connect_s: float
-    seconds: tuple[float, ...]
+    round_trip_ms: float
+    shortest_ms: float
+    longest_ms: float
+    connect_ms: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Measured:
     given_up: Mapping[str, str]
 
 
-def round_trip(place: str, server: Server) -> RoundTrip:
+def latency(place: str, server: Server) -> Latency:
     """Ask a server some times. Raises TargetUnavailable, in one line, if it does not answer."""
     silent = f"{place} at {server.url} does not answer; is it an XRootD server, and does it know us?"
     try:
@@ -89,7 +92,8 @@ def round_trip(place: str, server: Server) -> RoundTrip:
         raise TargetUnavailable(f"{silent} ({error})") from None
     if not answer["round_trips_s"]:
         raise TargetUnavailable(silent)
-    return RoundTrip(place, answer["connect_s"], tuple(answer["round_trips_s"]))
+    ms = [1000 * seconds for seconds in answer["round_trips_s"]]
+    return Latency(place, statistics.median(ms), min(ms), max(ms), 1000 * answer["connect_s"])
 
 
 class Measuring:

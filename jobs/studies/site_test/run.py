@@ -19,14 +19,12 @@ from jobs.ground.caches.inventory import target
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import answer, files
-from jobs.studies.site_test.answer import Latency, Rate
+from jobs.studies.site_test.answer import Rate
 from jobs.studies.site_test.files import Fetched
-from jobs.studies.site_test.measure import Measured, Measuring, round_trip
+from jobs.studies.site_test.measure import Latency, Measured, Measuring, latency
 from jobs.studies.site_test.schedule import COLD, WARM, Limits, Server, kinds
 from prefetch.xcache import server
 from prefetch.xcache.client import SERVER_URL, XCacheTarget
-
-_CACHE = "the cache"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +79,8 @@ def run(
     server.login(cache.url.partition("://")[0])  # raises what is wrong with the token
     servers = {place: Server(url, before) for place, url in origins.items()}
     servers |= dict.fromkeys((COLD, WARM), Server(cache.url, dict(os.environ)))
-    trips = [round_trip(place, servers[place]) for place in origins]
-    trips.append(round_trip(_CACHE, servers[WARM]))
+    trips = [latency(place, servers[place]) for place in origins]
+    trips.append(latency("the cache", servers[WARM]))
     to_read = files.choose(
         names,
         servers[WARM],
@@ -95,7 +93,6 @@ def run(
     with _evicting_at_the_end(fetched := Fetched(xcache), say) as left:
         measured = Measuring(servers, fetched, limits).run(to_read.files, on_progress)
     rows = answer.rates(measured, kinds(list(origins), limits))
-    latencies = [answer.latency(trip) for trip in trips]
     what = f"measured by cachecast site-test of cache {cache.name} at {as_of_label(now_s)}"
     return SiteTest(
         cache=cache.name,
@@ -105,17 +102,17 @@ def run(
         read_bytes=sum(span.n_bytes for span in measured.spans),
         bytes_used=measured.bytes_used,
         seconds=measured.seconds_used,
-        findings=tuple(answer.findings(latencies, rows)),
+        findings=tuple(answer.findings(trips, rows)),
         advice=" ".join(answer.advice(rows)),
         settings=answer.toml(
             settings,
             origins,
-            latencies,
+            trips,
             rows,
             largest_bytes=max(size for _, size in to_read.files),
             what=what,
         ),
-        round_trips=tuple(latencies),
+        round_trips=tuple(trips),
         rates=tuple(rows),
         failures=(*(f"{place}: {why}" for place, why in measured.given_up.items()), *left),
         notes=(*to_read.notes, *_notes(measured, to_read.through_s, origins)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from full_disk import full_disk
+from replay_rows import replay_row
 
 from features.results import REPLAYS
 from jobs.cli.options import EXPORTS
@@ -21,24 +22,18 @@ from jobs.studies.simulate import replay_trace, workload
 Write = Callable[[Path], object]
 
 
-def row(policy: str, wan: int) -> dict[str, Any]:
-    numbers = dict.fromkeys(("requests", "hits", "bytes_requested", "prefetch_bytes", "wasted_bytes"), 10)
-    more = dict.fromkeys(("refetch_bytes", "peak_usage_bytes", "peak_hour_wan_bytes"), 1)
-    ratios = {"hit_ratio": 0.5, "byte_hit_ratio": 0.5, "capacity_fraction": 0.1, "seconds": 0.1}
-    gaps = {"byte_gap_closed": 0.1, "object_gap_closed": 0.1}
-    return {"policy": policy, "capacity_bytes": 10**12, "wan_bytes": wan} | numbers | more | ratios | gaps
-
-
 def exported(suffix: str) -> Write:
     answer: Any = SimpleNamespace(
-        rows=[row("lru", 10), row("bound", 5)] * 40, notes=("a note",), capacity="capacity_bytes"
+        rows=[replay_row("lru", 10), replay_row("bound", 5)] * 40,
+        notes=("a note",),
+        capacity="capacity_bytes",
     )
     return lambda folder: replay_trace.export_replay(answer, folder / f"page{suffix}", title="Replay")
 
 
 def reported(folder: Path) -> None:
     tables = folder.parent / "tables"
-    rows = [{name: of.get(name) for name in REPLAYS.column_names} for of in (row("lru", 9), row("bound", 5))]
+    rows = [replay_row("lru", 9), replay_row("bound", 5)]
     if not tables.exists():
         Tables(str(tables)).replace_rows(REPLAYS, rows, ("2026-03-01", "default"))
     build.run(Settings.load(env={}, tables=str(tables)), out=folder / "report.html")

@@ -382,12 +382,12 @@ def test_a_new_site_waits_for_days_enough_and_then_for_a_promotion(tmp_path: Pat
     assert "no-champion" not in alarms or "refused, which may be right" in alarms["no-champion"]["text"]
 
 
-LINES = [f"| [{name}](#{name}) | {remedy.do} | {remedy.ends} |" for name, remedy in sorted(REMEDIES.items())]
-
-
 def test_the_page_has_each_alarm_with_its_remedy_and_its_end() -> None:
     page = (ROOT / "docs" / "troubleshoot.md").read_text()
-    assert "\n".join(["| alarm | first | it ends |", "|---|---|---|", *LINES]) in page
+    _, table = page.split("\n| alarm | first | it ends |\n|---|---|---|\n")
+    rows = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()]
+    assert [row[:2] for row in rows] == [[f"[{name}](#{name})", do] for name, do in sorted(REMEDIES.items())]
+    assert all(len(row) == 3 for row in rows)
 
 
 def test_every_alarm_has_a_test_in_which_it_ends() -> None:

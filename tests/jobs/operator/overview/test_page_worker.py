@@ -37,7 +37,7 @@ def process_of(pages: PageWorker) -> int:
     return pages._running[0].pid
 
 
-def test_a_process_answers_fails_and_starts_anew(pages: PageWorker, tmp_path: Path) -> None:
+def test_a_process_answers_fails_and_starts_anew(pages: PageWorker) -> None:
     heard = {"xc1": LastHeartbeat(time.time(), True)}
     assert pages._running is None and pages.caches == {"xc1", "xc2"}
     page = pages.page(PageRequest(), heard).decode()

@@ -8,36 +8,26 @@ import pyarrow as pa
 import pytest
 from access_rows import accesses
 from html_page import Page
+from replay_rows import CAPACITY_BYTES, replay_row
 
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import ACCESSES, FILES, PLANS, arrow_schema
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.operator.site_report.build import build
+from jobs.operator.site_report import build
 from jobs.operator.site_report.recorded import recorded_section
 from replay.study.benefit import Region
 
-WATERMARKS = (0.90, 0.95)
 EVIL = "/store/<script>alert(1)</script>"
-
-
-def replay_row(policy: str, wan: int, gap: float | None) -> dict[str, object]:
-    numbers = dict.fromkeys(("requests", "hits", "bytes_requested", "prefetch_bytes"), 10)
-    rest = dict.fromkeys(("wasted_bytes", "refetch_bytes", "peak_usage_bytes"), 1)
-    ratios = {"hit_ratio": 0.5, "byte_hit_ratio": 0.5, "capacity_fraction": 0.1, "seconds": 0.1}
-    row = {"policy": policy, "capacity_bytes": 50 * 10**12, "wan_bytes": wan, "byte_gap_closed": gap}
-    return row | numbers | rest | ratios
 
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
     tables = Tables(str(tmp_path))
     key = ("2026-03-01", "default")
-    tables.replace_rows(
-        REPLAYS,
-        [replay_row("lru", 100, 0.0), replay_row("lru+plan", 80, 0.4), replay_row("bound", 50, 1.0)],
-        key,
-    )
-    same = {"policy": "lru", "capacity_bytes": 50 * 10**12}
+    rows = [replay_row(policy, wan) for policy, wan in (("lru", 100), ("lru+plan", 80), ("bound", 50))]
+    tables.replace_rows(REPLAYS, rows, key)
+    same = {"policy": "lru", "capacity_bytes": CAPACITY_BYTES}
     day = same | {"on_day": "2026-03-01", "hits": 3, "misses": 4, "hit_bytes": 30, "wan_bytes": 40}
     tables.replace_rows(REPLAY_DAYS, [day], key)
     at = {"at": dt.datetime(2026, 3, 1, tzinfo=dt.UTC)}
@@ -59,8 +49,9 @@ def tables(tmp_path: Path) -> Tables:
     return tables
 
 
-def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables) -> None:
-    page = build(tables, watermarks=WATERMARKS)
+def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables, tmp_path: Path) -> None:
+    build.run(Settings.load(env={}, tables=tables.root), out=tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
     tags = Page(page)
     assert tags.open == []
     assert page.count('class="plot"') == 3

@@ -119,7 +119,7 @@ def interval(mean: float, lower: float | None, upper: float | None) -> worth.Opt
     ],
 )
 def test_the_verdict_follows_the_bounds_and_the_prices(
-    trace: Path, saved: tuple[float, float, float], money: float | None, words: str
+    saved: tuple[float, float, float], money: float | None, words: str
 ) -> None:
     option = dataclasses.replace(interval(*saved), money_per_year=money)
     figures = worth.SiteFacts(run_year=None if money is None else 100)
@@ -136,6 +136,6 @@ def test_too_few_days_are_no_verdict(trace: Path) -> None:
         answer_of(trace, "--from", "1971-01-01")
 
 
-def test_a_steward_that_fetches_more_is_no_disk(trace: Path) -> None:
+def test_a_steward_that_fetches_more_is_no_disk() -> None:
     more = [worth.as_more_disk(interval(mean, -9, 2), lambda _: 0.0) for mean in (5, -5)]
     assert [sentence.partition(" ")[0] for sentence in more] == ["More", "LRU"] and "0 B" not in more[1]

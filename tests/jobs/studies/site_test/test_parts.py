@@ -20,8 +20,8 @@ from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.studies.site_test import answer, files
-from jobs.studies.site_test.answer import Latency, Rate
-from jobs.studies.site_test.measure import round_trip
+from jobs.studies.site_test.answer import Rate
+from jobs.studies.site_test.measure import Latency, latency
 from jobs.studies.site_test.run import SiteTest
 from jobs.studies.site_test.schedule import (
     COLD,
@@ -118,7 +118,7 @@ def test_a_server_that_accepts_and_never_answers_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
         with pytest.raises(TargetUnavailable, match=r"the cache at root://127\.0\.0\.1:\d+ does not answer"):
-            round_trip("the cache", Server(f"root://127.0.0.1:{silent.getsockname()[1]}", {}))
+            latency("the cache", Server(f"root://127.0.0.1:{silent.getsockname()[1]}", {}))
         assert time.monotonic() - began < 30
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_floods_the_client_fills_no_memory() -> None:
         threading.Thread(target=flood, args=(door,), daemon=True).start()
         url = f"root://127.0.0.1:{door.getsockname()[1]}"
         with pytest.raises(TargetUnavailable, match=r"origin at .* the client ran out of memory"):
-            round_trip("origin", Server(url, dict(os.environ)))
+            latency("origin", Server(url, dict(os.environ)))
     assert max(before, 600_000) >= resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
