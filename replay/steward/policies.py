@@ -71,7 +71,9 @@ class InBlocks(Replayed):
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        asked, needed = _requests(trace, self._block_bytes)
+        sizes = trace.size_bytes[trace.item]
+        asked = sizes if trace.read_bytes is None else trace.read_bytes
+        needed = np.minimum(sizes, -(-asked // self._block_bytes) * self._block_bytes)
         reads = cache.serve(needed, NO_QUEUE)
         had, fetched = reads.had, reads.fetched
         on_disk = np.maximum(had, 0)
@@ -79,13 +81,6 @@ class InBlocks(Replayed):
         is_kept = fetched >= 0
         missing = np.where(is_kept, fetched, asked - served)
         return Served(cache.peak_bytes, asked, served, missing, had >= needed)
-
-
-def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:
-    """Bytes that each access asks for, and those of the blocks that serve it, int64[n] each."""
-    sizes = trace.size_bytes[trace.item]
-    asked = sizes if trace.read_bytes is None else trace.read_bytes
-    return asked, np.minimum(sizes, -(-asked // block_bytes) * block_bytes)
 
 
 LEARNED, AUTO, DATASET_LRU = "learned", f"{STEWARD}-auto", f"{STEWARD}-dataset-lru"
