@@ -11,6 +11,7 @@ from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
+from replay.read.values import codes_of
 from replay.trace import Trace
 
 MOST_KINDS = 32
@@ -139,8 +140,5 @@ def _codes(values: pa.Array | pa.ChunkedArray) -> Ids:
     """Dense numbers from 0 in the order of appearance, -1 for null, int32."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    encoded = pc.dictionary_encode(values)
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    codes: Ids = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int32)
-    return codes
+    column = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+    return codes_of(column).code
