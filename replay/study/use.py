@@ -274,12 +274,14 @@ def activities(use: Use, details: pa.Table) -> list[Part]:
 
 
 def activities_of(details: pa.Table) -> tuple[ItemArray, list[str]]:
-    """The activity of each access, and the names of activities, `unknown` last; none without that column."""
+    """The activity of each access, and the names of activities, `unknown` last; none if none is stated."""
     if ACTIVITY not in details.column_names:
         return np.zeros(details.num_rows, np.int32), []
     code, values = codes_of(details[ACTIVITY])
-    names = [*values.to_pylist(), UNKNOWN]
-    return np.where(code < 0, np.int32(len(values)), code), names if len(names) > 1 else []
+    is_stated = code >= 0
+    # A column without any value may still have words: those of other rows, or Arrow's null.
+    names = [*values.to_pylist(), UNKNOWN] if is_stated.any() else []
+    return np.where(is_stated, code, np.int32(len(values))), names
 
 
 def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:
