@@ -191,7 +191,6 @@ class _Passes(NamedTuple):
     start: FloatArray
     user: IntArray
     share: FloatArray
-    gap: FloatArray
 
 
 class _Spells(NamedTuple):
@@ -244,7 +243,6 @@ def make_sessions(
         site=rng.integers(0, len(config.sites), order.size, np.int16),
         production=passes.user == PRODUCER,
         session=passes.session.astype(np.int32),
-        gap=passes.gap.astype(np.float32),
     )
 
 
@@ -265,7 +263,6 @@ def _once(world: _World, rng: np.random.Generator) -> _Passes:
         start=world.interest.begin[dataset] + _PRODUCTION_DAYS * rng.exponential(size=n),
         user=np.full(n, PRODUCER),
         share=np.ones(n),
-        gap=np.zeros(n),
     )
 
 
@@ -276,7 +273,7 @@ def _sessions_of(world: _World, index: int, rng: np.random.Generator) -> _Passes
     members = np.flatnonzero((datasets.category == index) & (world.interest.weight > 0))
     files, once = (round(category.files * share * config.growth) for share in (1.0, category.once_share))
     missing = category.accesses * config.growth - once
-    none = _Passes(*(np.zeros(0, kind) for kind in (int, int, float, int, float, float)))
+    none = _Passes(*(np.zeros(0, kind) for kind in (int, int, float, int, float)))
     if not members.size or missing <= 0 or files <= once:
         return none
     odds = np.append(0.0, np.cumsum(world.interest.mass(-np.inf, np.inf)[members]))
@@ -346,7 +343,7 @@ def _repeated(world: _World, spells: _Spells, rng: np.random.Generator) -> _Pass
     at = start[spell] + _since_first(number, drawn)
     inside = at < world.rhythm.total
     spell = spell[inside]
-    return _Passes(session[spell], dataset[spell], at[inside], user[spell], share[spell], gap[spell])
+    return _Passes(session[spell], dataset[spell], at[inside], user[spell], share[spell])
 
 
 def _users(world: _World, dataset: IntArray, rng: np.random.Generator) -> IntArray:

@@ -25,7 +25,7 @@ class Tasks(NamedTuple):
 
     `start` and `length` are in work units of the rhythm; without habits, a start beyond the end of the days
     wraps around to their beginning. `user` is PRODUCER for production. With habits, passes of one `session`
-    over one dataset are a spell, and `gap` is its median gap, in work units.
+    over one dataset are a spell.
     """
 
     dataset: npt.NDArray[np.int32]
@@ -36,7 +36,6 @@ class Tasks(NamedTuple):
     site: npt.NDArray[np.int16]
     production: BoolArray
     session: npt.NDArray[np.int32]
-    gap: npt.NDArray[np.float32]
 
 
 def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
@@ -65,7 +64,6 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
         site=rng.integers(0, len(config.sites), dataset.size, np.int16),
         production=production,
         session=np.arange(dataset.size, dtype=np.int32),
-        gap=np.zeros(dataset.size, np.float32),
     )
 
 
