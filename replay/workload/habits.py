@@ -12,15 +12,12 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload import catalogue
-from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, taken
+from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, spread, taken
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
-from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
+from replay.workload.tasks import PART, PRODUCER, Tasks, pass_lengths
 
 FAMILY = 12
 """Datasets of one group and campaign that follow each other; a session moves on within them."""
-
-PART = (0.02, 0.3)
-"""Shares of its files, from the first on, that a pass over a part of a dataset reads."""
 
 _AGE_DAYS = 150.0
 _MOST_UNREAD = 64
@@ -54,8 +51,8 @@ def habitual_datasets(
         config=config,
         habits=habits,
         rhythm=rhythm,
-        group=_spread(habits.group_sigma, habits.n_groups, rng),
-        campaign=_spread(habits.campaign_sigma, habits.n_campaigns, rng),
+        group=spread(habits.group_sigma, habits.n_groups, rng),
+        campaign=spread(habits.campaign_sigma, habits.n_campaigns, rng),
     )
     first = joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
     first = first._replace(
@@ -166,18 +163,13 @@ def _drawn(setting: _Setting, index: int, files: int, role: int, rng: np.random.
         is_mc=rng.random(n) < category.mc_share,
         n_files=n_files,
         role=np.full(n, role),
-        weight=_spread(category.popularity_sigma, n, rng) * setting.group[group] * setting.campaign[campaign],
+        weight=spread(category.popularity_sigma, n, rng) * setting.group[group] * setting.campaign[campaign],
         born_day=born,
         dies_day=np.where(replaced, turn, np.inf),
         origin=none,
         group=group,
         campaign=campaign,
     )
-
-
-def _spread(sigma: float, n: int, rng: np.random.Generator) -> FloatArray:
-    """Log-normal factors of mean 1."""
-    return np.asarray(np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2), np.float64)
 
 
 _PRODUCTION_DAYS = 0.25
