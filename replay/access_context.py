@@ -59,9 +59,12 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     trace, columns = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
     of_file = _datasets(trace, columns.get("dataset"))
     n_datasets = int(of_file.max(initial=-1)) + 1
+    kinds = np.zeros(trace.n_items, np.int32)
+    if trace.names is not None:
+        kinds = kind_numbers(trace.names, file_kinds(trace))
     files = Files(
         of_file,
-        _kinds(trace),
+        kinds,
         trace.size_bytes,
         np.full(trace.n_items, -1, np.int32),
         np.zeros(n_datasets, np.int64),
@@ -123,12 +126,6 @@ def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids
     places = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
     numbers: Ids = np.asarray(pc.fill_null(places, MOST_KINDS)).astype(np.int32)
     return numbers
-
-
-def _kinds(trace: Trace) -> Ids:
-    if trace.names is None:
-        return np.zeros(trace.n_items, np.int32)
-    return kind_numbers(trace.names, file_kinds(trace))
 
 
 def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
