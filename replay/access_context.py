@@ -11,6 +11,7 @@ from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
+from replay.read.values import codes_of
 from replay.trace import Trace
 
 MOST_KINDS = 32
@@ -58,9 +59,12 @@ def context_of(loaded: LoadedTrace) -> AccessContext:
     trace, columns = loaded.trace, dict(zip(loaded.details.column_names, loaded.details.columns, strict=True))
     of_file = _datasets(trace, columns.get("dataset"))
     n_datasets = int(of_file.max(initial=-1)) + 1
+    kinds = np.zeros(trace.n_items, np.int32)
+    if trace.names is not None:
+        kinds = kind_numbers(trace.names, file_kinds(trace))
     files = Files(
         of_file,
-        _kinds(trace),
+        kinds,
         trace.size_bytes,
         np.full(trace.n_items, -1, np.int32),
         np.zeros(n_datasets, np.int64),
@@ -124,12 +128,6 @@ def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids
     return numbers
 
 
-def _kinds(trace: Trace) -> Ids:
-    if trace.names is None:
-        return np.zeros(trace.n_items, np.int32)
-    return kind_numbers(trace.names, file_kinds(trace))
-
-
 def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[0-9]*[^./0-9][^./]{0,11})(?:\.[0-9]+)*$")
     return pc.fill_null(pc.struct_field(parts, "kind"), "")
@@ -139,8 +137,5 @@ def _codes(values: pa.Array | pa.ChunkedArray) -> Ids:
     """Dense numbers from 0 in the order of appearance, -1 for null, int32."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    encoded = pc.dictionary_encode(values)
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    codes: Ids = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int32)
-    return codes
+    column = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+    return codes_of(column).code

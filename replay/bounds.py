@@ -41,14 +41,13 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
     counted = window(trace, count_from_s)
     started = time.perf_counter()
     n_counted = trace.n_accesses - counted.first
-    held, hit = np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.bool_)
-    hit_bytes = np.zeros(n_counted, np.int64)
+    held, hit_bytes = np.zeros(trace.n_items, np.int64), np.zeros(n_counted, np.int64)
     spans = Spans(trace.item, trace.size_bytes, trace.following, capacity_bytes, counted.first)
-    peak = _split(spans, no_positions(trace.n_accesses), held, hit, hit_bytes)
+    peak = _split(spans, no_positions(trace.n_accesses), held, hit_bytes)
     seconds = time.perf_counter() - started
     return tallied(
         "bound",
-        tally_of(trace, hit, hit_bytes),
+        tally_of(trace, hit_bytes),
         capacity_bytes=capacity_bytes,
         count_from_s=counted.count_from_s,
         peak_usage_bytes=int(peak),
@@ -57,10 +56,10 @@ def byte_bound(trace: Trace, capacity_bytes: int, *, count_from_s: int | None = 
 
 
 @bare
-def _split(spans: Spans, positions: Positions, held: IntArray, hit: BoolArray, hit_bytes: IntArray) -> int:
+def _split(spans: Spans, positions: Positions, held: IntArray, hit_bytes: IntArray) -> int:
     """Serve all accesses by BeladySplit; the peak of the bytes held.
 
-    `held`: bytes per file. Per access of the window, `hit`: the whole file was held; `hit_bytes`.
+    `held`: bytes per file; `hit_bytes`: those held at each access of the window.
     """
     item, size, following, capacity, first = spans
     n = item.size
@@ -73,7 +72,6 @@ def _split(spans: Spans, positions: Positions, held: IntArray, hit: BoolArray, h
             expect(positions, int(following[i + AHEAD]))
         file = item[i]
         if i >= first:
-            hit[i - first] = held[file] == size[file]
             hit_bytes[i - first] = held[file]
             used -= held[file]
             held[file] = 0

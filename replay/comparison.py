@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -165,13 +164,18 @@ def replay_candidates(
         _ = trace.closes
     peaks: dict[int, int] = {}
 
+    def row_of(at: Candidates, name: str, replay: Replay) -> Row:
+        result, hit, cpu_s = replay
+        core_hours = None if hours is None or hit is None else hours(result, hit)
+        missed = {} if misses is None or hit is None else misses(result, hit)
+        return Row(at.capacity_bytes, name, result, cpu_s, core_hours, missed)
+
     def in_xcache(at: Candidates, name: str) -> Row:
-        return _row(at, name, partial(_simulated, trace, at, name, count_from_s), hours, misses)
+        return row_of(at, name, _simulated(trace, at, name, count_from_s))
 
     def at_each_access(at: Candidates, name: str) -> Row:
         room = peaks.get(at.capacity_bytes, at.capacity_bytes)
-        decided = partial(_decided, trace, room, name, at.policies[name], count_from_s)
-        return _row(at, name, decided, hours, misses)
+        return row_of(at, name, _decided(trace, room, name, at.policies[name], count_from_s))
 
     largest_first = sorted(candidates, key=lambda at: -at.capacity_bytes)  # they take longest
     with _threads(workers) as pool:
@@ -231,19 +235,6 @@ def _decided(
         hit = np.zeros(trace.n_accesses, np.bool_)
         result = run_policy(name, trace, room, count_from_s=count_from_s, policy=policy, hit=hit)
     return Replay(result, hit, time.thread_time() - began_s)
-
-
-def _row(
-    at: Candidates,
-    name: str,
-    replay: Callable[[], Replay],
-    hours: DailyHours | None,
-    misses: DailyMisses | None,
-) -> Row:
-    result, hit, cpu_s = replay()
-    core_hours = None if hours is None or hit is None else hours(result, hit)
-    missed = {} if misses is None or hit is None else misses(result, hit)
-    return Row(at.capacity_bytes, name, result, cpu_s, core_hours, missed)
 
 
 def _done(tasks: Iterable[Future[Row]]) -> Iterator[Row]:

@@ -36,16 +36,14 @@ def simulate(
     cycle_s: int = 4 * HOUR_S,
     plan_from_s: int | None = None,
     count_from_s: int | None = None,
-    policy: str | None = None,
     outcome: OutcomeArray | None = None,
 ) -> Result:
     """Replay `trace` through one XCache; `planner` is asked at each plan boundary.
 
     Boundaries are the multiples of `cycle_s` (s since 1970) between the first and the last access, not
     before `plan_from_s`. Accesses before `count_from_s` only warm the cache (None: all are counted).
-    Bytes prefetched before `count_from_s` and still unread then are charged to that day. `policy` names the
-    result (default `lru`, or `lru+plan`). `outcome`: uint8 per access, filled with the outcomes of
-    `replay.kernels.disk`.
+    Bytes prefetched before `count_from_s` and still unread then are charged to that day. `outcome`: uint8 per
+    access, filled with the outcomes of `replay.kernels.disk`. The result is called `lru`, or `lru+plan`.
 
     Within one second the order is: purge check, boundary, accesses. At a boundary: evict, unpin, prefetch,
     pin. A miss is fetched and charged, whole or by the block; a file that does not fit is read past the
@@ -63,7 +61,7 @@ def simulate(
         outcome=outcome,
     )
     drive([run], int(trace.time_s[-1]) + 1)
-    return run.result(policy or ("lru" if planner is None else "lru+plan"))
+    return run.result("lru" if planner is None else "lru+plan")
 
 
 def drive(

@@ -107,17 +107,15 @@ def _hours(time_s: IntArray, starts: IntArray) -> int:
     return n
 
 
-def tally_of(trace: Trace, hit: BoolArray, hit_bytes: IntArray | None = None) -> Tally:
-    """The counts of the last accesses of `trace`, of which `hit` marks those served from disk in full.
+def tally_of(trace: Trace, served: BoolArray | IntArray) -> Tally:
+    """The counts of the last accesses of `trace`, of which `served` says what came from disk.
 
-    `hit_bytes`: int64 per access, if parts of files are cached; None: whole files, as `hit` says.
+    bool: whether the whole file did; int64: how many of its bytes, if parts of files are cached.
     """
-    first = trace.n_accesses - hit.size
+    first = trace.n_accesses - served.size
     tally = empty_tally(trace.time_s[first:])
-    if hit_bytes is None:
-        _tally_hits(tally, trace.item[first:], trace.size_bytes, hit)
-    else:
-        _tally_bytes(tally, trace.item[first:], trace.size_bytes, hit_bytes)
+    add: Callable[..., None] = _tally_hits if served.dtype == np.bool_ else _tally_bytes
+    add(tally, trace.item[first:], trace.size_bytes, served)
     return tally
 
 

@@ -39,7 +39,7 @@ from replay.kernels.scored_files import (
 from replay.kernels.shadow import Inventory, Shadow, new_shadow
 
 N_HEURISTICS = len(heuristics.NAMES)
-LEARNED, HALF_LEARNED = N_HEURISTICS, N_HEURISTICS + 1
+LEARNED = N_HEURISTICS
 NAMES = (*heuristics.NAMES, "learned", "half-learned")
 SHADOWS = 2
 """Entries of Auto.begun: of the learned orders of the cache, and from here on of those of the shadows."""
@@ -208,7 +208,7 @@ def removed(orders: tuple[Heuristic, Heuristic, Heuristic], valued: Valued, file
     for order in orders:
         drop(order, file)
     if valued.disk.place.size and valued.disk.place[file] >= 0:
-        remove(valued.disk, file, valued.n_bytes[file])
+        remove(valued.disk, file)
 
 
 @bare
@@ -266,7 +266,7 @@ def _serve(auto: Auto, learnt: Learnt, k: int, file: int, at_s: float) -> bool:
             gone = wide(victim)
             if valued.disk.place[gone] >= 0:
                 used[order] -= valued.n_bytes[gone]
-                remove(valued.disk, gone, valued.n_bytes[gone])
+                remove(valued.disk, gone)
     begin(auto.begun, SHADOWS + order, learnt.at, auto.known.values)
     if comes:
         used[order] += n_bytes
@@ -303,5 +303,5 @@ def _fill(shadows: Shadows, order: int, file: int, n_bytes: int) -> None:
 def store_valued(valued: Valued, file: int, n_bytes: int) -> None:
     """A file has so many bytes on disk from now on."""
     if valued.disk.place[file] < 0:
-        insert(valued.disk, file, n_bytes)
+        insert(valued.disk, file)
     valued.n_bytes[file] = n_bytes

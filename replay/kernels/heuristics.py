@@ -84,12 +84,6 @@ def is_held(order: Heuristic, file: int) -> bool:
 
 
 @bare
-def used_bytes(order: Heuristic) -> int:
-    """The bytes on disk."""
-    return int(order.queues.sums[SMALL, USED] + order.queues.sums[MAIN, USED])
-
-
-@bare
 def note_read(order: Heuristic, file: int, was_held: bool) -> None:
     """Count a read of a file, which `was_held` or not."""
     if order.kind == S3FIFO:

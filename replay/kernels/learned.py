@@ -58,7 +58,7 @@ def removed(of: Learned, file: int) -> None:
     if of.begun[0] < 0:
         drop(of.lru, file)
     if of.valued.disk.place[file] >= 0:
-        remove(of.valued.disk, file, of.valued.n_bytes[file])
+        remove(of.valued.disk, file)
 
 
 @bare

@@ -63,23 +63,19 @@ def older(queues: Queues, file: int) -> int:
 def append(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the newest."""
     end = wide(queue)
-    _enter(queues, end, file, n_bytes)
-    _between(queues.link, wide(queues.link[end, OLDER]), file + ENDS, end)
+    _insert(queues, end, wide(queues.link[end, OLDER]), file, n_bytes)
 
 
 @bare
 def put_back(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the oldest."""
-    end = wide(queue)
-    _enter(queues, end, file, n_bytes)
-    _between(queues.link, end, file + ENDS, wide(queues.link[end, NEWER]))
+    _insert(queues, wide(queue), wide(queue), file, n_bytes)
 
 
 @bare
 def insert_behind(queues: Queues, before: int, file: int, n_bytes: int) -> None:
     """Add a file that is in no queue as the next newer one than the file `before`."""
-    _enter(queues, wide(queues.queue[before]), file, n_bytes)
-    _between(queues.link, before + ENDS, file + ENDS, wide(queues.link[before + ENDS, NEWER]))
+    _insert(queues, wide(queues.queue[before]), before + ENDS, file, n_bytes)
 
 
 @bare
@@ -109,16 +105,14 @@ def to_newest(queues: Queues, queue: int, first: int, last: int) -> None:
 
 
 @inner
-def _enter(queues: Queues, queue: int, file: int, n_bytes: int) -> None:
+def _insert(queues: Queues, queue: int, before: int, file: int, n_bytes: int) -> None:
+    """Add a file to a queue behind the place `before`."""
     queues.queue[file], queues.n_bytes[file] = queue, n_bytes
     queues.sums[queue, COUNT] += 1
     queues.sums[queue, USED] += n_bytes
-
-
-@inner
-def _between(link: Ids, before: int, place: int, behind: int) -> None:
-    _join(link, before, place)
-    _join(link, place, behind)
+    behind = wide(queues.link[before, NEWER])
+    _join(queues.link, before, file + ENDS)
+    _join(queues.link, file + ENDS, behind)
 
 
 @inner

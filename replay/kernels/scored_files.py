@@ -28,7 +28,7 @@ OUTCOME_KEPT = 1 - 1 / 2048
 # Entries of Values.outcomes.
 READ, UNREAD = range(2)
 # Entries of Disk.sums.
-N_HELD, USED, PEAK, N_EVICTABLE = range(4)
+N_HELD, N_EVICTABLE = range(2)
 
 
 class Disk(NamedTuple):
@@ -99,7 +99,7 @@ class Eviction(NamedTuple):
 
 def empty_disk(n_files: int) -> Disk:
     """A disk for `n_files` files, with none."""
-    return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(4, np.int64))
+    return Disk(np.full(n_files, -1, np.int32), np.zeros(n_files, np.int32), np.zeros(2, np.int64))
 
 
 def no_values(n_files: int) -> Values:
@@ -248,25 +248,22 @@ def _draw(seed: IntArray, below: int) -> int:
 
 
 @bare
-def insert(disk: Disk, file: int, n_bytes: int) -> None:
+def insert(disk: Disk, file: int) -> None:
     """Add a file that is absent."""
     n = disk.sums[N_HELD]
     disk.held[n], disk.place[file] = file, n
     disk.sums[N_HELD] += 1
     put_back(disk, file)
-    disk.sums[USED] += n_bytes
-    disk.sums[PEAK] = max(disk.sums[PEAK], disk.sums[USED])
 
 
 @bare
-def remove(disk: Disk, file: int, n_bytes: int) -> None:
+def remove(disk: Disk, file: int) -> None:
     """Remove a file that is on disk."""
     if disk.place[file] < disk.sums[N_EVICTABLE]:
         set_aside(disk, file)
     disk.sums[N_HELD] -= 1
     _swap(disk, file, disk.sums[N_HELD])
     disk.place[file] = -1
-    disk.sums[USED] -= n_bytes
 
 
 @bare

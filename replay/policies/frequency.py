@@ -41,23 +41,16 @@ def push(heap: Heap, count: int, entry: Entry) -> None:
 
 
 @bare
-def replace(heap: Heap, count: int, entry: Entry) -> None:
-    """Put `entry` in place of the top of a heap of `count`."""
-    _sink(heap, count, 0, entry)
-
-
-@bare
 def fill(heap: Heap, count: int) -> None:
     """Fill the place of a removed top with the last entry; `count` entries remain."""
     if count > 0:
-        last = Entry(heap.key[count], int(heap.tie[count]), int(heap.file[count]))
-        _sink(heap, count, 0, last)
+        replace(heap, count, Entry(heap.key[count], int(heap.tie[count]), int(heap.file[count])))
 
 
-@inner
-def _sink(heap: Heap, count: int, hole: int, entry: Entry) -> None:
-    """Put `entry` in at `hole`, or below it in place of smaller ones, which move up."""
-    at = hole
+@bare
+def replace(heap: Heap, count: int, entry: Entry) -> None:
+    """Put `entry` in place of the top of a heap of `count`; smaller ones below it move up."""
+    at = 0
     while True:
         least = 4 * at + 1  # the first of up to four entries below `at`, which stand side by side
         if least >= count:

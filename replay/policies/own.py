@@ -16,6 +16,7 @@ features.common.errors.ConfigError: policy: lucky has a hit at access 0, the fir
 """
 
 import importlib.util
+import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
@@ -105,7 +106,7 @@ def _from_file(path: Path, name: str) -> Any:
         raise _fault(f"there is no Python file {path}; write file.py:function")
     spec = importlib.util.spec_from_file_location(f"policies_of_{path.stem}", path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses ask for it there
 
     def fault(what: str) -> ConfigError:
         return _fault(f"{path} {what}")

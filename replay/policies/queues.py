@@ -363,7 +363,7 @@ def _two_queues(reads: Accesses, most_arrivals: int, most_ghosts: int, queues: T
                 remember(ghosts, most_ghosts, victim, size)
                 state[victim] = ABSENT
                 continue
-            # As in `kernels.oldest`, the trace is the queue of the LRU.
+            # As in `_oldest_goes`, the trace is the queue of the LRU.
             victim = int(item[tail])
             if state[victim] == IN_LRU and last[victim] == tail:
                 state[victim] = ABSENT

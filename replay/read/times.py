@@ -275,16 +275,13 @@ def reads(
     return (read if (read < size_bytes).any() else None), n_long
 
 
-EXAMPLE = "Europe/Berlin"
-
-
 def check_zone(zone: str | None) -> None:
     """Raise InputError if this machine knows no such time zone."""
     if zone is not None:
         try:
             pc.assume_timezone(pa.scalar(0, pa.timestamp("s")), zone, ambiguous="earliest")
         except pa.ArrowInvalid:
-            raise InputError(f"no time zone {zone!r}; give one like {EXAMPLE}, or UTC") from None
+            raise InputError(f"no time zone {zone!r}; give one like Europe/Berlin, or UTC") from None
 
 
 def in_utc(

@@ -38,7 +38,7 @@ class LearntOrders:
         self.begins_s = np.array([order.from_s for order in orders], np.float64)
         self._known: dict[int, Learnt] = {}
 
-    def at(self, now_s: float, begun: int = -1) -> Learnt:
+    def at(self, now_s: float, begun: int) -> Learnt:
         """What is followed at a time, or what has `begun` if that is later."""
         return self.number(max(begun, int(self.begins_s.searchsorted(now_s, side="right")) - 1))
 
@@ -147,11 +147,10 @@ _Number = TypeVar("_Number", bound=np.generic)
 class HeuristicOrder(ArrayOrder):
     """The order of a kind (see `replay.kernels.heuristics`); 25 bytes per known file or a few less."""
 
-    def __init__(self, kind: int, capacity_bytes: int = 0, *, n_files: int = 0) -> None:
-        """`n_files`: known from the beginning, which dataset-LRU does not allow."""
+    def __init__(self, kind: int, capacity_bytes: int = 0) -> None:
         self.learnt = LearntOrders(())
-        self._of = new_heuristic(kind, capacity_bytes, max(FEWEST, n_files), FEWEST)
-        self._n_files = n_files
+        self._of = new_heuristic(kind, capacity_bytes, FEWEST, FEWEST)
+        self._n_files = 0
 
     @property
     def followed(self) -> Followed:

@@ -3,32 +3,23 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, Ids, IntArray
-from features.common.jit import bare
+from features.common.arrays import BoolArray, IntArray
+from features.common.jit import bare, wide
 from features.results import STEWARD
 from replay.access_context import NO_QUEUE, AccessContext, check_fits
 from replay.kernels import heuristics as kinds
 from replay.kernels.delayed import Delays
-from replay.kernels.heuristics import (
-    Heuristic,
-    drop,
-    is_held,
-    new_heuristic,
-    note_read,
-    store,
-    used_bytes,
-    victims,
-)
-from replay.policies.learned import Accesses, Order
+from replay.kernels.heuristics import new_heuristic
+from replay.kernels.shadow import Shadow, new_shadow, serve
+from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy, Policy, Served, ServedWithPrefetch
 from replay.policies.queues import lru
 from replay.steward import ORDERS, ArrayOrder, new_order
 from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Plans
-from replay.trace import Trace
+from replay.trace import ItemArray, Trace
 
 
 class Replayed:
@@ -80,7 +71,9 @@ class InBlocks(Replayed):
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        asked, needed = _requests(trace, self._block_bytes)
+        sizes = trace.size_bytes[trace.item]
+        asked = sizes if trace.read_bytes is None else trace.read_bytes
+        needed = np.minimum(sizes, -(-asked // self._block_bytes) * self._block_bytes)
         reads = cache.serve(needed, NO_QUEUE)
         had, fetched = reads.had, reads.fetched
         on_disk = np.maximum(had, 0)
@@ -88,13 +81,6 @@ class InBlocks(Replayed):
         is_kept = fetched >= 0
         missing = np.where(is_kept, fetched, asked - served)
         return Served(cache.peak_bytes, asked, served, missing, had >= needed)
-
-
-def _requests(trace: Trace, block_bytes: int) -> tuple[IntArray, IntArray]:
-    """Bytes that each access asks for, and those of the blocks that serve it, int64[n] each."""
-    sizes = trace.size_bytes[trace.item]
-    asked = sizes if trace.read_bytes is None else trace.read_bytes
-    return asked, np.minimum(sizes, -(-asked // block_bytes) * block_bytes)
 
 
 LEARNED, AUTO, DATASET_LRU = "learned", f"{STEWARD}-auto", f"{STEWARD}-dataset-lru"
@@ -143,58 +129,20 @@ def _order(name: str, context: AccessContext, learned: Sequence[Order]) -> Calla
     return lambda capacity_bytes: new_order(STEWARDS[name], capacity_bytes, learned, n_files=n_files)
 
 
-class Serving(NamedTuple):
-    """Accesses by a cache of `capacity` bytes, and `size` of each file, int64[m]; `hit`: bool[n].
-
-    `peak`: int64[1], most bytes on disk; `victim`: int32[m], victims; `nothing`: bool[0].
-    """
-
-    accesses: Accesses
-    capacity: int
-    size: IntArray
-    hit: BoolArray
-    peak: IntArray
-    victim: Ids
-    nothing: BoolArray
-
-
 def serve_by(kind: int, context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int:
     """Replay a heuristic of `kind`, marking hits; the peak usage in bytes. Raises InputError."""
     check_fits(context, trace)
     order = new_heuristic(kind, capacity_bytes, trace.n_items, context.n_datasets)
     if kind == kinds.DATASET_LRU:
         order = order._replace(dataset=context.files.dataset)
-    serving = _serving(context, trace, capacity_bytes, hit)
-    _serve_heuristic(order, serving)
-    return int(serving.peak[0])
-
-
-def _serving(context: AccessContext, trace: Trace, capacity_bytes: int, hit: BoolArray) -> Serving:
-    return Serving(
-        Accesses(trace.time_s, trace.item, context.reader),
-        capacity_bytes,
-        trace.size_bytes,
-        hit,
-        np.zeros(1, np.int64),
-        np.empty(trace.n_items, np.int32),
-        np.zeros(0, np.bool_),
-    )
+    return int(_serve_all(new_shadow(order, capacity_bytes), trace.item, trace.size_bytes, hit))
 
 
 @bare
-def _serve_heuristic(order: Heuristic, serving: Serving) -> None:
-    item, victim = serving.accesses.item, serving.victim
+def _serve_all(cache: Shadow, item: ItemArray, size: IntArray, hit: BoolArray) -> int:
+    peak = 0
     for i in range(item.size):
-        file = item[i]
-        size, was_held = serving.size[file], is_held(order, file)
-        fits = size <= serving.capacity
-        if was_held:
-            serving.hit[i] = True
-        elif fits:
-            missing = used_bytes(order) + size - serving.capacity
-            for gone in victim[: victims(order, missing, serving.nothing, victim)]:
-                drop(order, gone)
-        note_read(order, file, was_held)
-        if fits:
-            store(order, file, size)
-            serving.peak[0] = max(serving.peak[0], used_bytes(order))
+        file = wide(item[i])
+        hit[i] = serve(cache, file, size[file])
+        peak = max(peak, cache.used_bytes[0])
+    return peak

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
 from features.common.names import MAX_NAME_CHARS, RULES, UNFIT_RE2
 from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
-from replay.study.use import Use, coded, lru_age_s, total_by
+from replay.read.values import codes_of
+from replay.study.use import Use, lru_age_s, total_by
 from replay.trace import ItemArray, Trace
 
 Verdict = Literal["cache", "cache if small", "do not cache"]
@@ -273,14 +274,13 @@ def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringAr
 
 
 def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:
-    encoded = coded(column)
-    code: IntArray = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    code, values = codes_of(column)
     known = np.flatnonzero(code >= 0)[::-1]
     of_file = np.full(trace.n_items, -1, np.int64)
     # With repeated indices the last assignment stays, which in reversed order is the first access.
     of_file[trace.item[known]] = code[known]
     index = pa.array(of_file, mask=of_file < 0)
-    return encoded.dictionary.cast(pa.string()).take(index)
+    return values.cast(pa.string()).take(index)
 
 
 def _largest(trace: Trace, labels: Labels) -> Labels:

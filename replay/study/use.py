@@ -15,6 +15,7 @@ from features.common.times import DAY_S
 from replay.config import CacheConfig
 from replay.engine import simulate
 from replay.kernels.disk import BYPASSED, HIT
+from replay.read.values import codes_of
 from replay.result import Result
 from replay.study.benefit import SSD, BytesRead, Region, Tier
 from replay.trace import ItemArray, Trace
@@ -273,13 +274,14 @@ def activities(use: Use, details: pa.Table) -> list[Part]:
 
 
 def activities_of(details: pa.Table) -> tuple[ItemArray, list[str]]:
-    """The activity of each access, and the names of activities, `unknown` last; none without that column."""
+    """The activity of each access, and the names of activities, `unknown` last; none if none is stated."""
     if ACTIVITY not in details.column_names:
         return np.zeros(details.num_rows, np.int32), []
-    encoded = coded(details[ACTIVITY])
-    names = [*encoded.dictionary.to_pylist(), UNKNOWN]
-    code = encoded.indices.fill_null(len(names) - 1).to_numpy().astype(np.int32)
-    return code, names if len(names) > 1 else []
+    code, values = codes_of(details[ACTIVITY])
+    is_stated = code >= 0
+    # A column without any value may still have words: those of other rows, or Arrow's null.
+    names = [*values.to_pylist(), UNKNOWN] if is_stated.any() else []
+    return np.where(is_stated, code, np.int32(len(values))), names
 
 
 def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:
@@ -321,15 +323,7 @@ def regions_of(origin: pa.ChunkedArray, regions: Sequence[Region]) -> tuple[Item
 
     The first region with a matching pattern counts; case does not matter. The last name is `unknown`.
     """
-    encoded = coded(origin)
-    of_origin = first_fit(encoded.dictionary.cast(pa.string()), [region.hosts for region in regions])
-    of_origin = np.append(of_origin, len(regions))
-    code = encoded.indices.fill_null(-1).to_numpy()
+    code, values = codes_of(origin)
+    of_origin = first_fit(values.cast(pa.string()), [region.hosts for region in regions])
+    of_origin = np.append(of_origin, len(regions))  # for code -1, where none is stated
     return of_origin[code].astype(np.int32), [region.name for region in regions] + [UNKNOWN]
-
-
-def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """The column in one chunk, encoded by one dictionary; an empty column too."""
-    is_encoded = pa.types.is_dictionary(column.type)
-    whole = (column if is_encoded else column.dictionary_encode()).unify_dictionaries().combine_chunks()
-    return whole if isinstance(whole, pa.DictionaryArray) else whole.chunk(0)

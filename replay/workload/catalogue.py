@@ -115,9 +115,13 @@ def _draw(
     n = read.size + dormant.size
     role = np.where(rng.random(n) < category.once_share, ONCE, REREAD)
     role[read.size :] = DORMANT
-    sigma = category.popularity_sigma
-    weight = np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2)
+    weight = spread(category.popularity_sigma, n, rng)
     return np.concatenate([read, dormant]), role, weight, rng.random(n) < category.mc_share
+
+
+def spread(sigma: float, n: int, rng: np.random.Generator) -> FloatArray:
+    """Log-normal factors of mean 1."""
+    return np.asarray(np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2), np.float64)
 
 
 def dataset_sizes(category: CategoryConfig, total: int, rng: np.random.Generator) -> IntArray:

@@ -12,15 +12,12 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload import catalogue
-from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, taken
+from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, spread, taken
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
-from replay.workload.tasks import PRODUCER, Tasks, pass_lengths
+from replay.workload.tasks import PART, PRODUCER, Tasks, pass_lengths
 
 FAMILY = 12
 """Datasets of one group and campaign that follow each other; a session moves on within them."""
-
-PART = (0.02, 0.3)
-"""Shares of its files, from the first on, that a pass over a part of a dataset reads."""
 
 _AGE_DAYS = 150.0
 _MOST_UNREAD = 64
@@ -54,8 +51,8 @@ def habitual_datasets(
         config=config,
         habits=habits,
         rhythm=rhythm,
-        group=_spread(habits.group_sigma, habits.n_groups, rng),
-        campaign=_spread(habits.campaign_sigma, habits.n_campaigns, rng),
+        group=spread(habits.group_sigma, habits.n_groups, rng),
+        campaign=spread(habits.campaign_sigma, habits.n_campaigns, rng),
     )
     first = joined([_of_category(setting, index, rng) for index in range(len(config.categories))])
     first = first._replace(
@@ -166,18 +163,13 @@ def _drawn(setting: _Setting, index: int, files: int, role: int, rng: np.random.
         is_mc=rng.random(n) < category.mc_share,
         n_files=n_files,
         role=np.full(n, role),
-        weight=_spread(category.popularity_sigma, n, rng) * setting.group[group] * setting.campaign[campaign],
+        weight=spread(category.popularity_sigma, n, rng) * setting.group[group] * setting.campaign[campaign],
         born_day=born,
         dies_day=np.where(replaced, turn, np.inf),
         origin=none,
         group=group,
         campaign=campaign,
     )
-
-
-def _spread(sigma: float, n: int, rng: np.random.Generator) -> FloatArray:
-    """Log-normal factors of mean 1."""
-    return np.asarray(np.exp(sigma * rng.standard_normal(n) - sigma * sigma / 2), np.float64)
 
 
 _PRODUCTION_DAYS = 0.25
@@ -191,7 +183,6 @@ class _Passes(NamedTuple):
     start: FloatArray
     user: IntArray
     share: FloatArray
-    gap: FloatArray
 
 
 class _Spells(NamedTuple):
@@ -244,7 +235,6 @@ def make_sessions(
         site=rng.integers(0, len(config.sites), order.size, np.int16),
         production=passes.user == PRODUCER,
         session=passes.session.astype(np.int32),
-        gap=passes.gap.astype(np.float32),
     )
 
 
@@ -265,7 +255,6 @@ def _once(world: _World, rng: np.random.Generator) -> _Passes:
         start=world.interest.begin[dataset] + _PRODUCTION_DAYS * rng.exponential(size=n),
         user=np.full(n, PRODUCER),
         share=np.ones(n),
-        gap=np.zeros(n),
     )
 
 
@@ -276,7 +265,7 @@ def _sessions_of(world: _World, index: int, rng: np.random.Generator) -> _Passes
     members = np.flatnonzero((datasets.category == index) & (world.interest.weight > 0))
     files, once = (round(category.files * share * config.growth) for share in (1.0, category.once_share))
     missing = category.accesses * config.growth - once
-    none = _Passes(*(np.zeros(0, kind) for kind in (int, int, float, int, float, float)))
+    none = _Passes(*(np.zeros(0, kind) for kind in (int, int, float, int, float)))
     if not members.size or missing <= 0 or files <= once:
         return none
     odds = np.append(0.0, np.cumsum(world.interest.mass(-np.inf, np.inf)[members]))
@@ -346,7 +335,7 @@ def _repeated(world: _World, spells: _Spells, rng: np.random.Generator) -> _Pass
     at = start[spell] + _since_first(number, drawn)
     inside = at < world.rhythm.total
     spell = spell[inside]
-    return _Passes(session[spell], dataset[spell], at[inside], user[spell], share[spell], gap[spell])
+    return _Passes(session[spell], dataset[spell], at[inside], user[spell], share[spell])
 
 
 def _users(world: _World, dataset: IntArray, rng: np.random.Generator) -> IntArray:

@@ -12,10 +12,11 @@ from replay.workload.config import PRODUCTION, CategoryConfig, WorkloadConfig
 
 PRODUCER = -1
 """The user of passes by production."""
+PART = (0.02, 0.3)
+"""Shares of its files, from the first on, that a pass over a part of a dataset reads."""
 
 _FADE_DAYS = 2.0
 _COMMUNITY = 8
-_PART = (0.02, 0.3)
 # Passes over one dataset take about the same time: they run similar code on the same files.
 _PACE_SPREAD = 0.2
 
@@ -25,7 +26,7 @@ class Tasks(NamedTuple):
 
     `start` and `length` are in work units of the rhythm; without habits, a start beyond the end of the days
     wraps around to their beginning. `user` is PRODUCER for production. With habits, passes of one `session`
-    over one dataset are a spell, and `gap` is its median gap, in work units.
+    over one dataset are a spell.
     """
 
     dataset: npt.NDArray[np.int32]
@@ -36,7 +37,6 @@ class Tasks(NamedTuple):
     site: npt.NDArray[np.int16]
     production: BoolArray
     session: npt.NDArray[np.int32]
-    gap: npt.NDArray[np.float32]
 
 
 def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: np.random.Generator) -> Tasks:
@@ -65,7 +65,6 @@ def make_tasks(config: WorkloadConfig, datasets: Datasets, rhythm: Rhythm, rng: 
         site=rng.integers(0, len(config.sites), dataset.size, np.int16),
         production=production,
         session=np.arange(dataset.size, dtype=np.int32),
-        gap=np.zeros(dataset.size, np.float32),
     )
 
 
@@ -86,7 +85,7 @@ def _more(
     while missing > 0:
         block = 16 + int(1.1 * missing / mean)
         pick = np.searchsorted(odds, odds[-1] * rng.random(block), side="right")
-        share = np.where(rng.random(block) < category.partial_share, rng.uniform(*_PART, block), 1.0)
+        share = np.where(rng.random(block) < category.partial_share, rng.uniform(*PART, block), 1.0)
         whole = np.ceil(share * n_files[pick])
         ends = np.cumsum(whole)
         last = int(np.searchsorted(ends, missing))

@@ -3,35 +3,27 @@
 At full size they are checked by bench/calibrate.py.
 """
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from published import Line, calibration
+from scenarios import values_of
 
 from features.common.names import parse_name
 from replay.workload import Workload, WorkloadConfig, generate
 
-FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SCALES = {"mwt2": 0.05, "prague": 0.1, "pic": 1.0, "socal": 0.05}
 
 
-def config_of(scenario: str, **changes: Any) -> WorkloadConfig:
-    values = tomllib.loads((FOLDER / f"{scenario}.toml").read_text(encoding="utf-8"))
-    category = {key: changes.pop(key) for key in list(changes) if key in values["category"]}
-    values["category"] |= category
-    if category:
-        for row in values["categories"]:
-            row |= {key: value for key, value in category.items() if key in row}
-    return WorkloadConfig.from_mapping(values | changes)
+def region(scenario: str, **changes: Any) -> Workload:
+    return generate(WorkloadConfig.from_mapping(values_of(scenario, **changes)))
 
 
 @pytest.fixture(scope="module")
 def generated() -> dict[str, Workload]:
-    return {name: generate(config_of(name, scale=scale)) for name, scale in SCALES.items()}
+    return {name: region(name, scale=scale) for name, scale in SCALES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +95,7 @@ def test_hit_ratios_come_from_passes_that_follow_each_other(lines: dict[str, lis
     hits = {line.what: line.produced for line in lines["mwt2"] if "hit" in line.what}
     assert hits["hit ratio at 2.749 TB"] == pytest.approx(0.40, abs=0.07)
     assert hits["byte hit ratio at 2.749 TB"] == pytest.approx(0.55, abs=0.10)
-    apart = generate(config_of("mwt2", scale=0.05, close_share=0.0))
+    apart = region("mwt2", scale=0.05, close_share=0.0)
     assert all(line.produced < 0.15 for line in calibration(apart) if "hit" in line.what)
 
 

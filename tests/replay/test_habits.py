@@ -1,40 +1,22 @@
 """Regions with habits: each ingredient shows in what is generated, and is gone without it."""
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from published import trace_of
+from scenarios import values_of
 
 from features.common.arrays import FloatArray, IntArray
 from features.common.errors import ConfigError
 from replay.workload import Workload, WorkloadConfig, generate
 from replay.workload.catalogue import Rhythm
 
-FOLDER = Path(__file__).parents[2] / "conf" / "workloads"
 SMALL = {"scale": 0.3}
 
 
-def values_of(scenario: str = "site", **changes: Any) -> dict[str, Any]:
-    """The values of a scenario; `changes` of habits or of all categories, or else of the scenario."""
-    values = tomllib.loads((FOLDER / f"{scenario}.toml").read_text(encoding="utf-8")) | SMALL
-    for key, value in changes.items():
-        if key in values.get("habits", {}):
-            values["habits"][key] = value
-        elif key in values["category"]:
-            values["category"][key] = value
-            values["categories"] = [
-                row | ({key: value} if key in row else {}) for row in values["categories"]
-            ]
-        else:
-            values[key] = value
-    return values
-
-
 def region(scenario: str = "site", **changes: Any) -> Workload:
-    return generate(WorkloadConfig.from_mapping(values_of(scenario, **changes)))
+    return generate(WorkloadConfig.from_mapping(values_of(scenario, **(SMALL | changes))))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +34,7 @@ def test_a_seed_decides_every_byte_and_the_tables_are_those_of_other_regions(sce
     first, again, other = (region(scenario, seed=seed, scale=0.1) for seed in (5, 5, 6))
     assert first.accesses(raw=True).equals(again.accesses(raw=True)) and first.files().equals(again.files())
     assert not first.accesses().equals(other.accesses())
-    demo = generate(WorkloadConfig.from_mapping(values_of("demo", days=2)))
+    demo = region("demo", days=2)
     for name in ("accesses", "files"):
         assert getattr(first, name)().schema.equals(getattr(demo, name)().schema)
 
@@ -111,4 +93,4 @@ def test_a_new_version_takes_over(site: Workload) -> None:
 )
 def test_a_wrong_habit_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        WorkloadConfig.from_mapping(values_of(**change))
+        WorkloadConfig.from_mapping(values_of("site", **change))

@@ -220,7 +220,8 @@ def test_activities_part_the_accesses_and_their_hits(case: tuple[Trace, pa.Table
         assert part.hit_bytes == size[mine & use.hit].sum()
     assert sum(part.accesses for part in by_activity.values()) == n
     assert sum(part.files for part in by_activity.values()) == len(np.unique(trace.item))
-    assert activities(use, details) == []
+    for silent in (details, pa.table({"activity": pa.nulls(n)})):
+        assert activities(use, silent) == []
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=60))

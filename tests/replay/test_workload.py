@@ -1,7 +1,5 @@
 """The demo's month: the same for a seed, and of the shape it claims."""
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,22 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from published import trace_of
+from scenarios import values_of
 
 from features.common.errors import ConfigError
 from replay.bounds import byte_bound
 from replay.policies import run_policy
 from replay.workload import Workload, WorkloadConfig, generate
 
-DEMO = Path(__file__).parents[2] / "conf" / "workloads" / "demo.toml"
-
-
-def demo_values() -> dict[str, Any]:
-    return tomllib.loads(DEMO.read_text(encoding="utf-8"))
-
 
 @pytest.fixture(scope="module")
 def config() -> WorkloadConfig:
-    return WorkloadConfig.from_mapping(demo_values())
+    return WorkloadConfig.from_mapping(values_of("demo"))
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +115,7 @@ def test_lru_has_something_to_lose_and_to_win(month: Workload) -> None:
 )
 def test_a_wrong_key_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        WorkloadConfig.from_mapping({**demo_values(), **change})
+        WorkloadConfig.from_mapping(values_of("demo", **change))
 
 
 @pytest.mark.parametrize(
@@ -137,13 +130,13 @@ def test_a_wrong_key_is_named(change: dict[str, Any], words: str) -> None:
     ids=str,
 )
 def test_a_categorys_wrong_key_is_named(change: dict[str, Any], words: str) -> None:
-    values = demo_values()
+    values = values_of("demo")
     with pytest.raises(ConfigError, match=words):
         WorkloadConfig.from_mapping({**values, "categories": [{**values["categories"][0], **change}]})
 
 
 def test_names_of_unknown_experiments_and_categories_are_refused() -> None:
     with pytest.raises(ConfigError, match="no names here; known: HITS"):
-        generate(WorkloadConfig.from_mapping({**demo_values(), "experiment": "atlas"}))
+        generate(WorkloadConfig.from_mapping(values_of("demo", experiment="atlas")))
     with pytest.raises(ConfigError, match="known: atlas, cms"):
-        generate(WorkloadConfig.from_mapping({**demo_values(), "experiment": "na62"}))
+        generate(WorkloadConfig.from_mapping(values_of("demo", experiment="na62")))

@@ -133,15 +133,22 @@ def test_a_context_of_another_trace_never_reaches_the_kernels() -> None:
 
 
 FIRST_COME = """
+from __future__ import annotations
+import dataclasses
+
+@dataclasses.dataclass
+class Disk:
+    used: int = 0
+
 def first_come(trace, capacity_bytes, hit):
-    held, used = set(), 0
+    held, disk = set(), Disk()
     for i, file in enumerate(trace.item.tolist()):
         size = int(trace.size_bytes[file])
         hit[i] = file in held
-        if file not in held and used + size <= capacity_bytes:
+        if file not in held and disk.used + size <= capacity_bytes:
             held.add(file)
-            used += size
-    return used
+            disk.used += size
+    return disk.used
 """
 TRACE = Trace(np.arange(6), np.array([0, 1, 2, 0, 1, 2]), np.array([10, 10, 30]))
 

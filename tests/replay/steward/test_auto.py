@@ -177,9 +177,7 @@ KEYS = (
 
 
 class Asked:
-    """Answers each state by `decide`, and keeps what it was told; `may_be_open`: whether files may be."""
-
-    may_be_open = False
+    """Answers each state by `decide`, and keeps what it was told. No file is ever open."""
 
     def __init__(self, decide: Any) -> None:
         self.decide, self.states = decide, list[dict[str, Any]]()
@@ -191,9 +189,7 @@ class Asked:
 
     def actions(self, state: CacheState) -> Actions:
         plain = {key: np.asarray(getattr(state, key)).tolist() for key in KEYS}
-        assert state.lru_age_s is None
-        assert (state.last_access_s[state.is_open] > state.as_of_s).all()
-        assert self.may_be_open or not state.is_open.any()
+        assert state.lru_age_s is None and not state.is_open.any()
         return Actions(*(np.array(files, np.int64) for files in self(plain)))
 
 
