@@ -255,6 +255,13 @@ def servers(xrootd: str) -> Iterator[Site]:
     yield from needed("a real XCache", with_stewards())
 
 
+@pytest.fixture(scope="module")
+def xcache(xrootd: str) -> Iterator[Loopback]:
+    """A cache for the tests of a module."""
+    for started, _ in needed("a real XCache", xcache_server.running()):
+        yield started
+
+
 @pytest.fixture
 def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
     """A cache of the test's own, and the capture of what it reports."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import xcache_server
-from daemons import needed, open_folder
+from daemons import open_folder
 from pushes import item_of
 from steward_site import eventually
 
@@ -24,22 +23,16 @@ AS_OF_S = int(time.time())
 SIZE = 300_000
 
 
-@pytest.fixture(scope="module")
-def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
-    yield from needed("a real XCache", xcache_server.running())
-
-
 @pytest.fixture
-def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
+def site(xcache: Loopback) -> Iterator[Loopback]:
     """A cache without a file; what a test stops or hides is there again after it."""
-    site, _ = running
-    yield site
-    for daemon in (site.origin, site.cache):
+    yield xcache
+    for daemon in (xcache.origin, xcache.cache):
         if daemon.pid is None:
             daemon.start()
-    for name in [entry.name for entry in target_of(site).inventory()]:
-        target_of(site).evict(name, timeout_s=10)
-    eventually(lambda: not any(site.namespace.rglob("*.cinfo")), 10)
+    for name in [entry.name for entry in target_of(xcache).inventory()]:
+        target_of(xcache).evict(name, timeout_s=10)
+    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")), 10)
 
 
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:

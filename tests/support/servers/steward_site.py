@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -344,15 +345,18 @@ def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},nr_inodes=0,mode=755", "none", str(folder)]
+    is_root = os.geteuid() == 0
+    as_root = [] if is_root else ["sudo", "-n"]
+    owner = pwd.getpwnam("xrootd").pw_uid if is_root else os.geteuid()  # whom servers run as
+    how = f"size={n_bytes},nr_inodes=0,mode=755,uid={owner}"
+    words = [*as_root, "mount", "-t", "tmpfs", "-o", how, "none", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoServer(f"no disk of its own: {done.stderr.strip()}")
     try:
-        shutil.chown(folder, "xrootd")
         yield
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run([*as_root, "umount", "-l", str(folder)], check=True)
 
 
 def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:
