@@ -31,6 +31,8 @@ from prefetch.xcache.session import RemoteFile
 
 MIB = 2**20
 CAPACITY = 20 * MIB
+MOST_FILES = 15
+"""A steward that has just begun keeps so many files of a MiB in a cache of `CAPACITY`."""
 TEST_FILES = "/store/probe/"
 """Only monitoring reads what is there."""
 _OPEN_S = 900.0
@@ -248,6 +250,10 @@ class Site:
     def held(self) -> set[str]:
         """Last parts of the names of files on disk."""
         return {path.name for path in self.servers.namespace.rglob("*.root")}
+
+    def makes_room(self, most_files: int = MOST_FILES) -> bool:
+        """Whether a steward comes down to so many files of a MiB."""
+        return eventually(lambda: len(self.held()) <= most_files)
 
     def purged(self) -> tuple[int, int]:
         """By the cache's own log: how often it has looked whether to purge, and the files that it purged."""
