@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cachecast_main import cachecast
+from commands import COMMAND
 from daemons import free_ports
 from placement_server import serving, token_of
 
@@ -87,7 +87,7 @@ def output_of(folder: Path, *words: str, **env: str) -> str:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | variables | env
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
+    command = [*COMMAND, *words]
     done = (
         subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200)
         if "XRD_LOGLEVEL" in env

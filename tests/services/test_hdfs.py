@@ -62,13 +62,6 @@ def ended_holding(root: str, number: signal.Signals) -> subprocess.Popen[str]:
     return process
 
 
-def refusals(*n_rows: int) -> list[dict[str, object]]:
-    return [
-        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None}
-        for k, n in enumerate(n_rows)
-    ]
-
-
 @pytest.fixture
 def tables(hdfs: str) -> Tables:
     return Tables(f"{hdfs}/{uuid.uuid4().hex}/tables")
@@ -151,7 +144,8 @@ def test_a_folders_lock_is_not_broken(tmp_path: Path) -> None:
 def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
     with pytest.raises(ServiceError, match=r"hdfs://localhost:1/x/rejects: Connection refused.*is it up"):
         Tables("hdfs://localhost:1/x").head(REJECTS)
-    tables.replace_rows(REJECTS, refusals(1), (DAY,))
+    refusal = {"source": "s", "input": "i", "reason": "r", "n_rows": 1, "sample": None}
+    tables.replace_rows(REJECTS, [refusal], (DAY,))
     for root, state, words in (
         (tables.root, "ok", "1 tables"),
         (f"{tables.root}x", "ok", "first pull"),

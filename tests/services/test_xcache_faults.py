@@ -16,7 +16,7 @@ import pytest
 import trickling_proxy
 from daemons import open_folder
 from pushes import item_of
-from steward_site import COMMAND, MIB, memory_disk
+from steward_site import MIB, memory_disk
 
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal, Receipt
@@ -323,7 +323,7 @@ def pushed_by(folder: Path, xcache: Loopback, keytab: Path) -> subprocess.Comple
         f'[caches.one]\nname = "one"\nkind = "xcache"\nurl = "{xcache.cache_url}"\ncapacity = "1GB"\n'
         f'namespace = "{xcache.namespace}"\nevict_guard = "0s"\nkeytab = "{keytab}"\n'
     )
-    words = [*COMMAND, "push", "resume", "--cache", "one", "--json", "--conf", str(conf)]
+    words = [*commands.COMMAND, "push", "resume", "--cache", "one", "--json", "--conf", str(conf)]
     return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
 
 

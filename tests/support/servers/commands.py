@@ -1,13 +1,16 @@
-"""Commands that others have started on this machine: found by their words, killed, or stopped for a while."""
+"""Our program as a process, and commands that others have started: found by words, killed, or stopped."""
 
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.local_site.local.process import running_processes
+
+COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 
 
 def running(words: str) -> list[int]:

@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from commands import COMMAND
 from daemons import PATIENCE_S
 
 from jobs.ground.settings.tree import Settings
@@ -124,7 +124,7 @@ def serving(
 def _served(words: list[str], named: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
     env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(more)
     process = subprocess.Popen(
-        [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
+        [*COMMAND, *words],
         env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
         cwd=ROOT,
         stderr=subprocess.PIPE,

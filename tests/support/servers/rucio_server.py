@@ -13,6 +13,7 @@ from daemons import NoServer, end, free_ports, start, wait
 from rucio.client import Client
 
 from features.common.files import user_cache
+from prefetch.rucio.session import RucioAccess
 
 _ALEMBIC = """\
 [alembic]
@@ -88,6 +89,12 @@ class RucioServer:
         creds = {"username": "ddmlab", "password": "secret"}
         hosts = {"rucio_host": self.url, "auth_host": self.url}
         return Admin(**hosts, account="root", auth_type="userpass", creds=creds, timeout=30)
+
+
+def access(url: str, folder: Path, **other: Any) -> RucioAccess:
+    """A login at `url` as account root, whose tokens are kept in `folder`; `other`: further fields."""
+    login = {"auth_type": "userpass", "username": "ddmlab", "password": "secret", "account": "root"}
+    return RucioAccess(url=url, tokens=folder / "tokens", **{"timeout_s": 30, **login, **other})
 
 
 @contextmanager

@@ -9,12 +9,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from commands import COMMAND
 from daemons import NoServer, open_folder
 
 from jobs.local_site.local.process import free_ports
@@ -47,7 +47,6 @@ _PURGED = re.compile(r"Finished, removed (\d+) data files")
 _LOOKED = re.compile(r"Purge\(\) Started|purge not required|scheduling purge task")
 """In the log of a cache: 5.5.3 has the first, newer ones the others."""
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
-COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 
 
 class Site:
