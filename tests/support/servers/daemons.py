@@ -12,12 +12,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import pytest
 
 from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
 
-__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "listens", "needed", "open_folder", "start", "wait"]
+__all__ = ["PATIENCE_S", "NoServer", "answers", "end", "free_ports", "listens", "needed", "open_folder"]
+__all__ += ["start", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -84,6 +86,14 @@ def listens(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers `url` with success, whoever has signed its certificate."""
+    try:
+        return httpx.get(url, timeout=5, verify=False).is_success
+    except httpx.TransportError:
+        return False
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

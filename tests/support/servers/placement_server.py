@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 from commands import COMMAND
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, answers
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
@@ -135,8 +135,9 @@ def _served(words: list[str], named: Mapping[str, str], more: Mapping[str, str])
         line = process.stderr.readline()
         address = re.search(r"(https?://[^ ,]+)", line)
         assert address, line + process.stderr.read()
-        _wait(address[1])
-        yield PlacementServer(address[1], process)
+        url = address[1]
+        eventually(lambda: answers(f"{url}/health"))
+        yield PlacementServer(url, process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=90)
@@ -163,7 +164,7 @@ def threaded(
     try:
         scheme = "https" if "tls_cert" in more else "http"
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        _wait(url)
+        eventually(lambda: answers(f"{url}/health"))
         yield PlacementServer(url)
     finally:
         server.should_exit = True
@@ -194,13 +195,3 @@ def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:
     while (answer := get(path)).status_code == 503 and time.monotonic() < deadline:
         time.sleep(1.0)
     return answer
-
-
-def _wait(url: str) -> None:
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{url}/health", timeout=5, verify=False).is_success
-        except httpx.TransportError:
-            return False
-
-    eventually(answers)

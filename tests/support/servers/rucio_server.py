@@ -2,14 +2,13 @@
 
 import dataclasses
 import os
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from daemons import NoServer, end, free_ports, start, wait
+from daemons import NoServer, answers, end, free_ports, start, wait
 from rucio.client import Client
 
 from features.common.files import user_cache
@@ -106,7 +105,7 @@ def running(folder: Path) -> Iterator[RucioServer]:
     server = _start([_bin("python"), str(script), str(port)], config, folder / "server.log")
     try:
         url = f"http://127.0.0.1:{port}"
-        wait(lambda: _answers(f"{url}/ping"), folder, server)
+        wait(lambda: answers(f"{url}/ping"), folder, server)
         yield RucioServer(url, folder)
     finally:
         end(server)
@@ -144,11 +143,3 @@ def _configure(folder: Path, name: str, *, loglevel: str, broker_port: int) -> P
 def _start(command: list[str], config: Path, log: Path) -> Popen[bytes]:
     env = {"PATH": os.environ["PATH"], "RUCIO_CONFIG": str(config), "RUCIO_HOME": str(config.parent)}
     return start(command, log, env=env)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False
