@@ -166,6 +166,12 @@ def bundle_of(at: Mlflow, version: str) -> Path:
     return Path(run.info.artifact_uri.removeprefix("file://")) / "bundle"
 
 
+def tags_of(at: Mlflow, version: str) -> dict[str, str]:
+    """The tags of a version."""
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    return dict(client.get_model_version(*version.split("/")).tags)
+
+
 def loaded(store: Tables, at: Mlflow, *aliases: str) -> RegionModels:
     """The region's models at the first of `aliases`, by the records of `store`."""
     digests = {version: trained.digest for version, trained in trained_versions(store, region="emea").items()}
