@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from cachecast_main import asked
+from commands import COMMAND
 from hdfs_native.fsspec import HdfsFileSystem
 
 from features.common.errors import ConflictError, InputError, ServiceError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 DAY = "2026-03-01"
-CLI = "from jobs.cli.main import main; main()"
 LOCK = ".pull.lock"
 
 _HOLD = """
@@ -119,7 +119,7 @@ def test_a_terminated_holder_gives_its_lock_back_and_a_killed_one_keeps_it_until
     with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive("pull"):
         pass
     words = ["unlock", "--tables", tables.root, "--json"]
-    answers = [subprocess.check_output([sys.executable, "-c", CLI, *words], cwd=tmp_path) for _ in range(2)]
+    answers = [subprocess.check_output([*COMMAND, *words], cwd=tmp_path) for _ in range(2)]
     assert f"process {process.pid}" in json.loads(answers[0])["held_by"]
     assert json.loads(answers[1])["held_by"] is None
     with tables.exclusive("pull"):

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import COMMAND
 
 from features.common.errors import InputError, PushRejected
 from jobs.ground.settings.tree import Settings
@@ -22,7 +22,6 @@ from prefetch.xcache.client import XCacheTarget
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE = 2 * 2**20
 LIMITS = Limits(n_bytes=10**8, seconds=60, repeat=1, clients=(1,))
-WORDS = "import sys; from jobs.cli.main import main; sys.argv = ['cachecast', *sys.argv[1:]]; main()"
 
 
 def new_files(xcache: Loopback, what: str, n_files: int = 2) -> list[str]:
@@ -98,9 +97,7 @@ def test_bytes_that_differ_end_it_and_nothing_stays(
 def test_ctrl_c_leaves_nothing_in_the_cache(xcache: Loopback, tmp_path: Path) -> None:
     names = new_files(xcache, "ctrl", 1)
     words = ["site-test", "--conf", str(settings(xcache, tmp_path)), "--cache", "xc", "--file", names[0]]
-    with subprocess.Popen(
-        [sys.executable, "-c", WORDS, *words], stderr=subprocess.PIPE, text=True
-    ) as command:
+    with subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, text=True) as command:
         deadline = time.monotonic() + 60
         while not (xcache.namespace / names[0][1:]).exists():
             assert time.monotonic() < deadline and command.poll() is None

@@ -54,8 +54,7 @@ def plant(
     for table, rows, time in ((JOB_RECORDS, jobs, "started_at"), (ACCESSES, reads, "accessed_at")):
         schema = arrow_schema(table).append(pa.field("day", pa.string()))
         dated = [{**row, "day": f"{row[time]:%Y-%m-%d}"} for row in rows]
-        full = [{name: row.get(name) for name in schema.names} for row in dated]
-        tables.replace_arrow(table, pa.Table.from_pylist(full, schema))
+        tables.replace_arrow(table, pa.Table.from_pylist(dated, schema))
 
 
 def _job(

@@ -19,7 +19,7 @@ from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
 
 __all__ = ["PATIENCE_S", "NoServer", "answers", "end", "free_ports", "listens", "needed", "open_folder"]
-__all__ += ["start", "wait"]
+__all__ += ["start", "up", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -79,6 +79,16 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
             process.wait(_END_S)
         _signal(process, signal.SIGKILL)
         process.wait()
+
+
+@contextlib.contextmanager
+def up(ready: Callable[[], bool], folder: Path, *processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Processes that are `ready`, as `wait` has it, and end with the block."""
+    try:
+        wait(ready, folder, *processes)
+        yield
+    finally:
+        end(*processes)
 
 
 def listens(port: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import answers, end, free_ports, start, wait
+from daemons import answers, free_ports, start, up
 
 
 @contextmanager
@@ -21,9 +21,6 @@ def running(folder: Path, *words: str, **env: str) -> Iterator[str]:
     command += ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     server = start([*command, *words], folder / "server.log", env=os.environ | quiet | env)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait(lambda: answers(f"{url}/health"), folder, server)
+    url = f"http://127.0.0.1:{port}"
+    with up(lambda: answers(f"{url}/health"), folder, server):
         yield url
-    finally:
-        end(server)

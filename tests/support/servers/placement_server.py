@@ -116,31 +116,26 @@ def serving(
 ) -> Iterator[PlacementServer]:
     """The command itself, ended by SIGTERM with the block; `more` are settings of [serve], `env` others."""
     with tempfile.TemporaryDirectory() as folder:
-        tokens = configured(Path(folder), caches)
-        words = ["serve", "--port", "0", "--conf", folder]
-        yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more, env)
-
-
-def _served(words: list[str], named: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
-    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(more)
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        address = re.search(r"(https?://[^ ,]+)", line)
-        assert address, line + process.stderr.read()
-        url = address[1]
-        eventually(lambda: answers(f"{url}/health"))
-        yield PlacementServer(url, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=90)
+        named = {"database": str(database), "token": OPERATOR} | configured(Path(folder), caches) | more
+        variables = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(env)
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", "--conf", folder],
+            env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | variables,
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            address = re.search(r"(https?://[^ ,]+)", line)
+            assert address, line + process.stderr.read()
+            url = address[1]
+            eventually(lambda: answers(f"{url}/health"))
+            yield PlacementServer(url, process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=90)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from daemons import NoServer, answers, end, free_ports, start, wait
+from daemons import NoServer, answers, free_ports, start, up
 from rucio.client import Client
 
 from features.common.files import user_cache
@@ -103,12 +103,9 @@ def running(folder: Path) -> Iterator[RucioServer]:
     config = _configure(folder, "server", loglevel="ERROR", broker_port=1)
     script = Path(__file__).with_name("rucio_wsgi.py")
     server = _start([_bin("python"), str(script), str(port)], config, folder / "server.log")
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait(lambda: answers(f"{url}/ping"), folder, server)
+    url = f"http://127.0.0.1:{port}"
+    with up(lambda: answers(f"{url}/ping"), folder, server):
         yield RucioServer(url, folder)
-    finally:
-        end(server)
 
 
 @contextmanager
@@ -117,11 +114,8 @@ def consuming(server: RucioServer, broker_port: int) -> Iterator[None]:
     config = _configure(server.folder, "consumer", loglevel="INFO", broker_port=broker_port)
     log = server.folder / "consumer.log"
     consumer = _start([_bin("python"), _bin("rucio-cache-consumer")], config, log)
-    try:
-        wait(lambda: "connecting to" in log.read_text(), server.folder, consumer)
+    with up(lambda: "connecting to" in log.read_text(), server.folder, consumer):
         yield
-    finally:
-        end(consumer)
 
 
 def _bin(name: str) -> str:
