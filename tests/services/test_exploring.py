@@ -84,11 +84,11 @@ def policies(browser: Any) -> list[str]:
     return names
 
 
-def ticks(browser: Any, axis: str = "x") -> list[list[str]]:
-    """The labels that each plot shows on an axis."""
+def ticks(browser: Any) -> list[list[str]]:
+    """The labels that each plot shows on its x axis."""
     table: list[list[str]] = browser.ask(
         "[...document.querySelectorAll('.plot')]"
-        f".map(p => [...p.querySelectorAll('[data-axis={axis}] .tick')]"
+        ".map(p => [...p.querySelectorAll('[data-axis=x] .tick')]"
         ".filter(t => !t.matches('.off')).map(t => t.querySelector('text').textContent))"
     )
     return table

@@ -138,15 +138,13 @@ def planted(root: Path) -> Tables:
     return store
 
 
-def fit(
-    tables: Tables, mlflow_at: Mlflow, knobs: Knobs, until_s: int = TRAIN_UNTIL_S, *, compare: bool = False
-) -> TrainingAnswer:
+def fit(tables: Tables, mlflow_at: Mlflow, knobs: Knobs, *, compare: bool = False) -> TrainingAnswer:
     steps: list[tuple[int, int, str]] = []
     answer = train.train_and_record(
         RegionData(LOCAL, tables, SPEC, "emea"),
         knobs,
         mlflow_at,
-        until_s=until_s,
+        until_s=TRAIN_UNTIL_S,
         compare=compare,
         on_progress=lambda *step: steps.append(step),
     )
