@@ -145,8 +145,7 @@ def test_pins_of_a_journal_that_was_put_in_the_place_of_another_are_kept(site: S
     names = site.read_all(site.files("a", 6))
     site.steward()
     assert eventually(lambda: site.figures.held_files == 6)
-    for path in site.folder.glob("journal.db*"):
-        path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
+    site.lose_journal()
     site.pin(*names[:3])
     time.sleep(4)
     site.read_all(site.files("b", 12))
@@ -161,8 +160,7 @@ def test_a_journal_that_is_gone_is_not_made_and_holds_up_no_eviction(site: Site)
     site.steward()
     site.evict(names[1])
     assert eventually(lambda: site.figures.first_files == 1)
-    for path in site.folder.glob("journal.db*"):
-        path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
+    site.lose_journal()
     assert eventually(lambda: "steward-lists" in site.figures.alarms), site.figures
     assert eventually(lambda: site.figures.first_files == 0), "what a plan said that nobody can read"
     site.read_all(site.files("d", 12))

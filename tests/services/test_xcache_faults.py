@@ -15,6 +15,7 @@ import commands
 import pytest
 import trickling_proxy
 from daemons import open_folder
+from journals import states
 from pushes import item_of
 from steward_site import MIB, memory_disk
 
@@ -91,10 +92,6 @@ def whole(xcache: Loopback, name: str) -> bool:
 
 def errors(journal: Journal) -> dict[str, str]:
     return {row["did"][2:]: row["error"] or "" for row in journal.reports.receipts()}
-
-
-def states(journal: Journal) -> dict[str, int]:
-    return {state: n for state, n in journal.reports.counts("one").items() if n}
 
 
 def test_each_fault_of_a_file_is_told_in_its_receipt(xcache: Loopback, journal: Journal) -> None:

@@ -173,8 +173,7 @@ class Site:
         self.configure()
         for folder in (self.captures, self.folder / "steward", self.folder / "tables"):
             shutil.rmtree(folder, ignore_errors=True)
-        for path in self.folder.glob("journal.db*"):
-            path.unlink()
+        self.lose_journal()
         self._make_journal()
         self.collector = self.collect()
         self.make_heard()
@@ -287,6 +286,11 @@ class Site:
             process.send_signal(signal.SIGCONT)
             self.stop(process)
         self._running.clear()
+
+    def lose_journal(self) -> None:
+        """Remove the files of the journal; a reader that ends takes its own with it."""
+        for path in self.folder.glob("journal.db*"):
+            path.unlink(missing_ok=True)
 
     def _make_journal(self) -> None:
         with contextlib.closing(Journal(str(self.journal))) as journal:
