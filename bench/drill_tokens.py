@@ -33,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import token_issuer  # noqa: E402
-from steward_site import COMMAND, MIB, eventually  # noqa: E402
+from commands import COMMAND  # noqa: E402
+from steward_site import MIB, eventually  # noqa: E402
 
 from jobs.local_site.local.process import free_ports  # noqa: E402
 from jobs.local_site.local.xrootd import Loopback  # noqa: E402

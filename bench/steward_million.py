@@ -27,9 +27,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from commands import COMMAND  # noqa: E402
 from measured import cpu_s, memory_bytes  # noqa: E402
 from monitoring import Sender, close, closing, opening  # noqa: E402
-from steward_site import COMMAND, memory_disk  # noqa: E402
+from steward_site import memory_disk  # noqa: E402
 
 from jobs.local_site.local.process import free_ports  # noqa: E402
 from jobs.local_site.local.xrootd import loopback  # noqa: E402

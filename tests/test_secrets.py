@@ -4,15 +4,14 @@ import base64
 import json
 import os
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import http_answers
 import pytest
 from cachecast_main import cachecast
+from commands import COMMAND
 from daemons import free_ports
 from placement_server import serving, token_of
 
@@ -31,39 +30,33 @@ HOOK = "hook-9999-path"
 SECRETS = (PASSWORD, IN_URL, TOKEN, SALT, KEY, HOOK)
 
 
-class Echo(BaseHTTPRequestHandler):
+class Echo(http_answers.Answers):
     """The nastiest server: it refuses, and its answer repeats all that it was sent."""
+
+    status, is_healthy = 401, False
 
     def answer(self) -> None:
         length = int(self.headers.get("content-length") or 0)
         request = {"path": self.path, "sent": dict(self.headers), "body": self.rfile.read(length).decode()}
         decoded = [base64.b64decode(v[6:]).decode() for v in self.headers.values() if v.startswith("Basic ")]
         body = json.dumps({"error_code": "DENIED", "message": f"{request} {decoded}"}).encode()
-        is_health = self.path == "/health" and self.server.is_healthy  # type: ignore[attr-defined]
-        self.send_response(200 if is_health else self.server.status)  # type: ignore[attr-defined]
-        self.send_header("content-type", "application/json")
-        self.send_header("ExceptionClass", "CannotAuthenticate")
-        self.send_header("ExceptionMessage", " ".join(f"{request} {decoded}".split()))
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        is_health = self.path == "/health" and self.is_healthy
+        self.say(
+            200 if is_health else self.status,
+            body,
+            content_type="application/json",
+            ExceptionClass="CannotAuthenticate",
+            ExceptionMessage=" ".join(f"{request} {decoded}".split()),
+        )
 
     do_GET = do_POST = do_PUT = answer
 
-    def log_message(self, *_words: object) -> None:
-        """Nothing."""
-
 
 @pytest.fixture(scope="module")
-def echo() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-    server.status, server.is_healthy = 401, False  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def echo() -> Iterator[int]:
+    """The port of an `Echo`."""
+    with http_answers.answering(Echo) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +80,7 @@ def output_of(folder: Path, *words: str, **env: str) -> str:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | variables | env
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", *words]
+    command = [*COMMAND, *words]
     done = (
         subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1200)
         if "XRD_LOGLEVEL" in env
@@ -117,10 +110,8 @@ def conf(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("place", ["echo", "nobody", "no-port"])
-def test_mlflow_by_a_url_with_a_password(
-    tmp_path: Path, echo: ThreadingHTTPServer, nobody: int, place: str
-) -> None:
-    port = {"echo": echo.server_port, "nobody": nobody, "no-port": "x"}[place]
+def test_mlflow_by_a_url_with_a_password(tmp_path: Path, echo: int, nobody: int, place: str) -> None:
+    port = {"echo": echo, "nobody": nobody, "no-port": "x"}[place]
     uri = f"http://ops:{IN_URL}@127.0.0.1:{port}"
     text = output_of(tmp_path, "doctor", "--json", CACHECAST_MLFLOW__URI=uri)
     training = ("predict", "--as-of", "2026-03-01T00:00:00Z")
@@ -131,16 +122,16 @@ def test_mlflow_by_a_url_with_a_password(
 
 
 def test_mlflow_that_sends_back_what_it_was_sent_or_is_away(
-    tmp_path: Path, echo: ThreadingHTTPServer, nobody: int
+    tmp_path: Path, echo: int, nobody: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from models.serving.mlflow_session import connect  # noqa: PLC0415  takes seconds to import
 
     for status, is_healthy, port in ((401, 0, 0), (401, 1, 0), (500, 1, 0), (500, 1, nobody)):
-        echo.status, echo.is_healthy = status, is_healthy  # type: ignore[attr-defined]
+        monkeypatch.setattr(Echo, "status", status)
+        monkeypatch.setattr(Echo, "is_healthy", is_healthy)
         with pytest.raises(Exception, match="MLflow at") as caught:
-            connect(f"http://ops:{IN_URL}@127.0.0.1:{port or echo.server_port}", str(tmp_path), "x")
+            connect(f"http://ops:{IN_URL}@127.0.0.1:{port or echo}", str(tmp_path), "x")
         assert leaks(tmp_path, f"{caught.value!r} {caught.value.__cause__!r}") == []
-    echo.status, echo.is_healthy = 401, False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("query", ["sslmode=disable", f"password={IN_URL}"])
@@ -158,27 +149,28 @@ def test_a_journal_that_is_away(tmp_path: Path, nobody: int, query: str) -> None
     assert leaks(tmp_path, text) == []
 
 
-def test_a_queue_by_url_with_a_token(tmp_path: Path, echo: ThreadingHTTPServer, nobody: int) -> None:
+def test_a_queue_by_url_with_a_token(
+    tmp_path: Path, echo: int, nobody: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = ""
-    for status, port in ((401, echo.server_port), (200, echo.server_port), (200, nobody)):
-        echo.status = status  # type: ignore[attr-defined]
+    for status, port in ((401, echo), (200, echo), (200, nobody)):
+        monkeypatch.setattr(Echo, "status", status)
         url = f"http://127.0.0.1:{port}/jobs?key={TOKEN}"
         words = ("queue", "--name", "q", "--input", url, "--as-of", "2026-03-01T00:00:00Z")
         text += output_of(tmp_path, *words, CACHECAST_QUEUE__TOKEN=PASSWORD)
-    echo.status = 401  # type: ignore[attr-defined]
     assert "401" in text
     # What a server answers is kept as samples of refused entries: it is the server's to tell.
     assert leaks(tmp_path / "metrics", text) == []
 
 
-def test_rucio_with_a_password(tmp_path: Path, echo: ThreadingHTTPServer, nobody: int) -> None:
+def test_rucio_with_a_password(tmp_path: Path, echo: int, nobody: int) -> None:
     site = conf(
         tmp_path,
         '[caches.xc]\nname = "xc"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "1GB"\n'
         f'rse = "XC"\nnamespace = "{tmp_path}"\n',
     )
     text = ""
-    for port in (echo.server_port, nobody):
+    for port in (echo, nobody):
         env = {"URL": f"http://127.0.0.1:{port}", "ACCOUNT": "root", "USERNAME": "ops", "PASSWORD": PASSWORD}
         env |= {"ATTEMPTS": "1", "TIMEOUT": "5s", "AUTH_TYPE": "userpass"}
         variables = {f"CACHECAST_RUCIO__{key}": value for key, value in env.items()}

@@ -106,24 +106,26 @@ class Browser:
             for name, wide, high, n in plots
             if min(wide, high) < 100 or n < 10
         ]
+        faults = self.complaints(page.resolve().as_uri()) + empty + self.overflow("a screen")
+        return faults + self.barriers() + self.faults_on_paper()
+
+    def overflow(self, what: str) -> list[str]:
+        """Whether the open page is wider than `what` it is shown on."""
         inside, room = self.ask(
             "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         )
-        wider = [f"is {inside} px wide on a screen of {room}"] if inside > room else []
-        faults = self.complaints(page.resolve().as_uri()) + empty + wider + self.barriers()
-        return faults + self.faults_on_paper()
+        return [f"is {inside} px wide on {what} of {room}"] if inside > room else []
 
     def faults_on_paper(self) -> list[str]:
         """What is wrong with the open page if it is printed: wider than the paper, or with controls."""
         self.on_paper(True)
-        inside, room, n_shown = self.ask(
-            "[document.documentElement.scrollWidth, document.documentElement.clientWidth, "
+        wider = self.overflow("paper")
+        n_controls = self.ask(
             "[...document.querySelectorAll('.controls, button, select, input')]"
-            ".filter(e => e.checkVisibility()).length]"
+            ".filter(e => e.checkVisibility()).length"
         )
         self.on_paper(False)
-        wider = [f"is {inside} px wide on paper of {room}"] if inside > room else []
-        return wider + ([f"has {n_shown} controls on paper"] if n_shown else [])
+        return wider + ([f"has {n_controls} controls on paper"] if n_controls else [])
 
     def barriers(self) -> list[str]:
         """What keeps people from using the open page, by axe-core: a line per rule that is broken.
@@ -253,6 +255,13 @@ def xrootd(request: pytest.FixtureRequest) -> Iterator[str]:
 def servers(xrootd: str) -> Iterator[Site]:
     """A cache, its collector and its stewards, for the tests of a module."""
     yield from needed("a real XCache", with_stewards())
+
+
+@pytest.fixture(scope="module")
+def xcache(xrootd: str) -> Iterator[Loopback]:
+    """A cache for the tests of a module."""
+    for started, _ in needed("a real XCache", xcache_server.running()):
+        yield started
 
 
 @pytest.fixture

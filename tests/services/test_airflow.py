@@ -196,20 +196,18 @@ def test_a_command_killed_on_the_way_is_tried_again_late_and_what_had_failed_is_
     assert not [path for path in logs if SECRET in path.read_text(errors="replace")]
 
 
-def dags_test(site: LocalSite, dag: str, **settings: str) -> str:
-    """What `airflow dags test` of a DAG at KEY tells, at work in the site's folder."""
-    env = airflow_env(site) | settings
-    words = [str(PROGRAMS / "airflow"), "dags", "test", dag, "-c", json.dumps({"as_of": KEY})]
-    done = subprocess.run(
-        words, env=os.environ | env, cwd=site.out, capture_output=True, text=True, check=False
-    )
+def command(site: LocalSite, program: str, *words: str, **settings: str) -> None:
+    """Run a program of the environment at work in the site's folder."""
+    env = os.environ | airflow_env(site) | settings
+    line = [str(PROGRAMS / program), *words]
+    done = subprocess.run(line, env=env, cwd=site.out, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.mark.verify
 def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite) -> None:
-    dags_test(site, "capacity_report", CACHECAST_AIRFLOW__REPORTS="pages")
+    words = ["dags", "test", "capacity_report", "-c", json.dumps({"as_of": KEY})]
+    command(site, "airflow", *words, CACHECAST_AIRFLOW__REPORTS="pages")
     curve = (site.out / "pages" / "curve-2026-03-03.html").read_text().replace("\u00a0", " ")
     assert "Doubling 2 GB lifts LRU's byte hit ratio from 50.0 % to 50.0 %" in unescape(curve)
     assert "For a byte hit ratio of 50.0 % LRU needs 100 B" in curve
@@ -234,25 +232,12 @@ def until(api: Airflow, dag: str, run: str, task: str, state: str) -> None:
         time.sleep(0.5)
 
 
-def command(site: LocalSite, *words: str) -> None:
-    env = os.environ | airflow_env(site)
-    done = subprocess.run(
-        [str(PROGRAMS / "cachecast"), *words],
-        env=env,
-        cwd=site.out,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def deliver(site: LocalSite, xcache: Loopback, key: str) -> None:
     """The catalogue and the traces of three days arrive, and jobs queue."""
     at = dt.datetime.fromisoformat(key)
     first, raw = at - dt.timedelta(days=3), site.out / "raw"
     days = ["--days", "4", "--accesses", "1500", "--start", f"{first:%Y-%m-%d}"]
-    command(site, "workload", "--scenario", "demo", *days, "--raw", "--out", str(raw))
+    command(site, "cachecast", "workload", "--scenario", "demo", *days, "--raw", "--out", str(raw))
     (raw / "files.jsonl").rename(site.out / "files" / "files.jsonl")
     queued = []
     for path in (raw / "traces").iterdir():
@@ -285,7 +270,7 @@ def test_the_schedules_moment_runs_through_the_chain_which_pushes_nothing_withou
     assert api.ended("build_features", built, within_s=PATIENCE_S) == "success", logged(site, built)
     api.call("PATCH", "dags/build_features", is_paused=True)
     with ThreadPoolExecutor() as trainings:
-        training = trainings.submit(command, site, "cycle", "--as-of", key, "--train")
+        training = trainings.submit(command, site, "cachecast", "cycle", "--as-of", key, "--train")
         run = api.partition("place_and_push", key, within_s=PATIENCE_S)
         assert api.ended("place_and_push", run, within_s=PATIENCE_S) == "success", logged(site, run)
     training.result()

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import xcache_server
 from daemons import needed, open_folder
 from steward_site import eventually
 from XRootD.client.file import File
@@ -30,12 +29,6 @@ AOD = "/store/mc/Run3/TT/AODSIM/v1/0/f.root"
 USER = "/store/user/alice/deep/er/f.root"
 ODD = "/store/test/[1] odd.root"
 KEPT = ("/store/mc/Run3/TT/MINIAODSIM/v1/0/f.root", "/store/user/bob/f.root", "/store/test/1 odd.root")
-
-
-@pytest.fixture
-def site(xrootd: str) -> Iterator[Loopback]:
-    for running, _ in needed("a real XCache", xcache_server.running()):
-        yield running
 
 
 def written(site: Loopback, out: Path, rules: str) -> NeverCache:
@@ -63,7 +56,8 @@ def cached(site: Loopback, *names: str) -> set[str]:
     return {name for name in names if (site.namespace / f"{name[1:]}.cinfo").exists()}
 
 
-def test_what_is_blacklisted_is_served_and_not_cached(site: Loopback) -> None:
+def test_what_is_blacklisted_is_served_and_not_cached(running: tuple[Loopback, Path]) -> None:
+    site, _ = running
     out = site.folder / "never.txt"
     advice = written(
         site,

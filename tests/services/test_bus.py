@@ -14,18 +14,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stomp
 from cachecast_main import asked, cachecast
+from commands import COMMAND
 from daemons import PATIENCE_S, needed
 from monitoring import Sender, close, closing, fstream, opening
 from placement_server import eventually
 from stomp.exception import StompException
-from stomp_broker import KeepingBroker
+from stomp_broker import KeepingBroker, running
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
@@ -39,34 +39,24 @@ NOW_S = 1_772_400_000
 N_OF_EACH = 60
 
 
-@contextmanager
-def keeping(folder: Path, keystore: Path | None = None) -> Iterator[KeepingBroker]:
-    folder.mkdir()
-    broker = KeepingBroker(folder, keystore)
-    try:
-        yield broker
-    finally:
-        broker.end()
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepingBroker]:
     """For tests that acknowledge all that they publish."""
-    yield from needed("a real message broker", keeping(tmp_path_factory.mktemp("bus") / "broker"))
+    yield from needed("a real message broker", running(tmp_path_factory.mktemp("bus")))
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[KeepingBroker]:
     """To be killed."""
-    yield from needed("a real message broker", keeping(tmp_path / "broker"))
+    yield from needed("a real message broker", running(tmp_path / "broker"))
 
 
 class Collector:
     """`cachecast collect` in a process of its own; `log` has its lines once it has ended."""
 
     def __init__(self, out: Path, broker: str, *words: str, **env: str) -> None:
-        line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
-        line += ["--out", str(out), "--broker", broker, "--subscribe", TOPIC, "--subscribe", QUEUE, *words]
+        line = [*COMMAND, "collect", "--json", "--out", str(out), "--broker", broker]
+        line += ["--subscribe", TOPIC, "--subscribe", QUEUE, *words]
         login = {"CACHECAST_COLLECT__BROKER_USERNAME": "u", "CACHECAST_COLLECT__BROKER_PASSWORD": PASSWORD}
         self.log_file = out.parent / f"collect-{time.monotonic_ns()}.log"
         with self.log_file.open("w") as log:
@@ -419,7 +409,7 @@ def certificates(folder: Path) -> None:
 def test_over_tls_with_certificates_on_both_sides(start: Callable[..., Collector], tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     certificates(keys)
-    for tls in needed("a real message broker", keeping(tmp_path / "broker", keys / "host.p12")):
+    for tls in needed("a real message broker", running(tmp_path / "broker", keys / "host.p12")):
         mine = {"CACHECAST_COLLECT__BROKER_CERT": str(keys / "client.pem")}
         mine["CACHECAST_COLLECT__BROKER_KEY"] = str(keys / "client.key")
         ours = {"CACHECAST_COLLECT__BROKER_CA_CERT": str(keys / "ca.pem")}

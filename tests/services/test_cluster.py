@@ -13,13 +13,13 @@ import pyspark
 import pytest
 import spark_cluster
 import yarn_server
+from cachecast_main import asked
+from commands import COMMAND
 from daemons import needed
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from features.common.times import as_of_label
 from features.schema import STATES
-from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.spark import write_code
 from jobs.ground.store.tables import Tables
@@ -38,7 +38,6 @@ candidates = "3d"
 [plan]
 horizon = "12h"
 """
-MAIN = "from jobs.cli.main import main; main()"
 START_S = 1_772_323_200
 FIRST, SECOND = (as_of_label(START_S + 2 * 86400 + hours * 3600) for hours in (0, 4))
 
@@ -53,8 +52,8 @@ def pulled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Settings and the accesses of three small days, pulled by a local Spark; no features yet."""
     folder = tmp_path_factory.mktemp("pulled")
     (folder / "base.toml").write_text(SITE.format(root=folder / "tables"))
-    here("workload", folder, "--scenario", "demo", "--days", "3", "--accesses", "3000", "--start",
-         "2026-03-01", "--out", str(folder / "raw"), "--tables", str(folder / "tables"))  # fmt: skip
+    asked("workload", "--conf", folder, "--scenario", "demo", "--days", "3", "--accesses", "3000", "--start",
+          "2026-03-01", "--out", folder / "raw", "--tables", folder / "tables")  # fmt: skip
     return folder
 
 
@@ -62,7 +61,7 @@ def pulled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def first(pulled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with the features at the first time, by a local Spark."""
     site = copy_of(pulled, tmp_path_factory.mktemp("first"))
-    here("features", site, "--as-of", FIRST)
+    asked("features", "--conf", site, "--as-of", FIRST)
     return site
 
 
@@ -70,15 +69,8 @@ def first(pulled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def second(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with those at the second time, which carry the state of the first."""
     site = copy_of(first, tmp_path_factory.mktemp("second"))
-    here("features", site, "--as-of", SECOND)
+    asked("features", "--conf", site, "--as-of", SECOND)
     return site
-
-
-def here(command: str, site: Path, *arguments: str) -> None:
-    """Run a command in this process, with its Spark."""
-    answer = CliRunner().invoke(app, [command, "--conf", str(site), *arguments])
-    if answer.exception:
-        raise answer.exception
 
 
 def copy_of(site: Path, folder: Path) -> Path:
@@ -128,7 +120,7 @@ def test_two_executors_of_yarn_carry_a_state_to_the_same_rows(
 
 def check_second(site: Path, second: Path, environment: dict[str, str]) -> None:
     """Compute the features at the second time elsewhere; they must be the same."""
-    command = [sys.executable, "-c", MAIN, "features", "--conf", str(site), "--as-of", SECOND]
+    command = [*COMMAND, "features", "--conf", str(site), "--as-of", SECOND]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     check_same(site, second)

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from captures import read_capture
+from commands import COMMAND
 
 from features.results import STEWARD
 from features.schema import OUTCOMES, PLANS, RECEIPTS
@@ -26,8 +26,7 @@ SEED = 1
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("demo") / "out"
-    command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "demo", "--json"]
-    words = [*command, "--out", str(out)]
+    words = [*COMMAND, "demo", "--json", "--out", str(out)]
     answer = subprocess.run(words, capture_output=True, text=True, timeout=1500, check=False)
     assert answer.returncode == 0, answer.stderr[-2000:]
     summary: dict[str, Any] = json.loads(answer.stdout)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import command_lines
 from steward_site import eventually
 
 from jobs.local_site.local.xrootd import available
@@ -46,13 +47,6 @@ def test_one_that_is_ended_leaves_no_server(folder_of_all: Path, signalled: sign
 
 def servers(folder: Path) -> list[str]:
     """Command lines of the processes that run on a configuration in `folder`."""
-    lines = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal():
-            try:
-                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:  # ended meanwhile
-                continue
-            if "xrootd" in line and f"{folder}/" in line and "-c " in line and "python" not in line:
-                lines.append(line)
-    return lines
+    words = ("xrootd", f"{folder}/", "-c ")
+    lines = command_lines().values()
+    return [line for line in lines if all(word in line for word in words) and "python" not in line]

@@ -44,30 +44,22 @@ def row(trace: str, policy: str, share: float, gap: float | None) -> dict[str, A
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of two traces; twenty policies with harmless names, and some with others."""
+    """A plot and a table of two traces; twenty policies with harmless names, and some with others."""
     policies = [*(f"policy-{n}" for n in range(20)), *NAMES]
-    of_trace = {
-        trace: [
+    sections = []
+    for trace, best in (("one", 0.6), (NAMES[0], 0.5)):
+        rows = [
             row(trace, policy, share, best - 0.02 * n + share)
             for n, policy in enumerate(policies)
             for share in CAPACITIES
         ]
-        for trace, best in (("one", 0.6), (NAMES[0], 0.5))
-    }
-    return written(of_trace, tmp_path_factory.mktemp("board"))
-
-
-def written(of_trace: dict[str, list[dict[str, Any]]], folder: Path) -> Path:
-    """A page with a plot and a table of each trace."""
-    sections = [
-        Section(trace, figures=[Figure(plots.gap_closed(rows), f"Gap closed on {trace}")], rows=rows)
-        for trace, rows in of_trace.items()
-    ]
+        gap = Figure(plots.gap_closed(rows), f"Gap closed on {trace}")
+        sections.append(Section(trace, figures=[gap], rows=rows))
     capacities = Capacities("capacity_fraction", CAPACITIES)
     html = html_page(
         title="Policies", subtitle="", answers=["They differ."], sections=sections, capacities=capacities
     )
-    path = folder / "board.html"
+    path = tmp_path_factory.mktemp("board") / "board.html"
     path.write_text(html)
     return path
 
@@ -92,11 +84,11 @@ def policies(browser: Any) -> list[str]:
     return names
 
 
-def ticks(browser: Any, axis: str = "x") -> list[list[str]]:
-    """The labels that each plot shows on an axis."""
+def ticks(browser: Any) -> list[list[str]]:
+    """The labels that each plot shows on its x axis."""
     table: list[list[str]] = browser.ask(
         "[...document.querySelectorAll('.plot')]"
-        f".map(p => [...p.querySelectorAll('[data-axis={axis}] .tick')]"
+        ".map(p => [...p.querySelectorAll('[data-axis=x] .tick')]"
         ".filter(t => !t.matches('.off')).map(t => t.querySelector('text').textContent))"
     )
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import itertools
 import json
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import needed, open_folder
-from federation import Federation, running
+from daemons import needed
+from federation import Federation, running, serving
 from steward_site import eventually
 from typer.testing import CliRunner
 
@@ -32,43 +31,28 @@ ALONE = "/store/mc/c/f0.root"
 FIRST, SECOND = ([f"/store/mc/{of}/f{i}.root" for i in range(8)] for of in ("b", "d"))
 
 
-@contextlib.contextmanager
-def started() -> Iterator[Federation]:
-    with open_folder() as folder, running(folder / "f", NODES) as running_site:
-        for name in (*FIRST, *SECOND, ALONE):
-            running_site.put(name, b"x" * SIZE)
-        yield running_site
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[Federation]:
-    yield from needed("XRootD with cmsd", started())
+    for started in needed("XRootD with cmsd", running(NODES)):
+        for name in (*FIRST, *SECOND, ALONE):
+            started.put(name, b"x" * SIZE)
+        yield started
 
 
 def redirector_of(site: Federation, names: Sequence[str]) -> Redirector:
     """The redirector, once it serves the nodes called `names` and no other."""
-    redirector = Redirector(
-        site.redirector.url, {name: [f"127.0.0.1:{node.port}"] for name, node in site.nodes.items()}
-    )
-    assert eventually(lambda: _serving(redirector) == set(names))
+    redirector = site.seen_by(*site.nodes)
+    assert eventually(lambda: serving(redirector) == set(names))
     return redirector
 
 
 def logged_in(site: Federation, name: str) -> None:
     """A running node logs in again if the redirector has forgotten its port, as 5.5.3 does now and then."""
-    urls = {name: [f"127.0.0.1:{site.nodes[name].port}"]}
-    if not eventually(lambda: name in _serving(Redirector(site.redirector.url, urls)), 20):
+    if not eventually(lambda: name in serving(site.seen_by(name)), 20):
         n_before = n_dropped(site)
         site.nodes[name].stop()
         assert eventually(lambda: n_dropped(site) == n_before + 1)
         site.nodes[name].start()
-
-
-def _serving(redirector: Redirector) -> frozenset[str]:
-    try:
-        return redirector.serving()
-    except TargetUnavailable:
-        return frozenset()
 
 
 def held(site: Federation, of: str) -> dict[str, list[str]]:
@@ -120,13 +104,7 @@ def configured(site: Federation, tmp_path: Path, names: Sequence[str]) -> list[s
     if not tables.exists(FILES):
         tables.replace_rows(FILES, rows, ())
     conf = tmp_path / "site.toml"
-    caches = "".join(
-        f'[caches.{node.name}]\nname = "{node.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
-        f'url = "{node.url}"\nnamespace = "{node.namespace}"\nredirector = "{site.redirector.url}"\n'
-        for node in map(site.nodes.__getitem__, names)
-    )
-    journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
-    conf.write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
+    conf.write_text(site.settings(names, tmp_path))
     return ["--conf", str(conf), "--tables", tables.root, "--json"]
 
 

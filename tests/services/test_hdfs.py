@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from cachecast_main import asked
+from commands import COMMAND
 from hdfs_native.fsspec import HdfsFileSystem
 
 from features.common.errors import ConflictError, InputError, ServiceError
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 DAY = "2026-03-01"
-CLI = "from jobs.cli.main import main; main()"
 LOCK = ".pull.lock"
 
 _HOLD = """
@@ -60,13 +60,6 @@ def ended_holding(root: str, number: signal.Signals) -> subprocess.Popen[str]:
         process.send_signal(number)
         process.wait(120)
     return process
-
-
-def refusals(*n_rows: int) -> list[dict[str, object]]:
-    return [
-        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None}
-        for k, n in enumerate(n_rows)
-    ]
 
 
 @pytest.fixture
@@ -126,7 +119,7 @@ def test_a_terminated_holder_gives_its_lock_back_and_a_killed_one_keeps_it_until
     with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive("pull"):
         pass
     words = ["unlock", "--tables", tables.root, "--json"]
-    answers = [subprocess.check_output([sys.executable, "-c", CLI, *words], cwd=tmp_path) for _ in range(2)]
+    answers = [subprocess.check_output([*COMMAND, *words], cwd=tmp_path) for _ in range(2)]
     assert f"process {process.pid}" in json.loads(answers[0])["held_by"]
     assert json.loads(answers[1])["held_by"] is None
     with tables.exclusive("pull"):
@@ -151,7 +144,8 @@ def test_a_folders_lock_is_not_broken(tmp_path: Path) -> None:
 def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
     with pytest.raises(ServiceError, match=r"hdfs://localhost:1/x/rejects: Connection refused.*is it up"):
         Tables("hdfs://localhost:1/x").head(REJECTS)
-    tables.replace_rows(REJECTS, refusals(1), (DAY,))
+    refusal = {"source": "s", "input": "i", "reason": "r", "n_rows": 1, "sample": None}
+    tables.replace_rows(REJECTS, [refusal], (DAY,))
     for root, state, words in (
         (tables.root, "ok", "1 tables"),
         (f"{tables.root}x", "ok", "first pull"),

@@ -1,7 +1,6 @@
 """The loop beside a real XCache whose paths are not Rucio's names: what it read is what the catalogue lists,
 and what is planned by DID is fetched, pinned and evicted at its paths."""
 
-import contextlib
 import datetime as dt
 import json
 import subprocess
@@ -12,19 +11,17 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked, cachecast
-from daemons import needed, open_folder
-from federation import Federation
+from daemons import needed
+from federation import Federation, serving
 from federation import running as nodes_running
 from raw_records import hashed
 from steward_site import eventually
 
-from features.common.errors import TargetUnavailable
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.local_site.local.xrootd import Loopback
-from prefetch.xcache.redirector import Redirector
 from replay.ranges import layout_of
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
@@ -231,13 +228,7 @@ OTHERS = ("/atlas/rucio2", "/atlas/user/e/eve", "/atlas/rucio/mc23_13p6TeV")
 
 @pytest.fixture
 def federation(xrootd: str) -> Iterator[Federation]:
-    yield from needed("XRootD with cmsd", started())
-
-
-@contextlib.contextmanager
-def started() -> Iterator[Federation]:
-    with open_folder() as folder, nodes_running(folder / "f", ("n1", "n2")) as nodes:
-        yield nodes
+    yield from needed("XRootD with cmsd", nodes_running(("n1", "n2")))
 
 
 def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federation, tmp_path: Path) -> None:
@@ -245,27 +236,12 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
     scope, names = "mc23_13p6TeV", [f"DAOD_PHYS.42000001._{n:06}.root" for n in range(12)]
     for name in names:
         federation.put(hashed(scope, name, "/atlas/rucio"), b"x" * SIZE)
-    journal = f'[push]\njournal = "{tmp_path / "journal.db"}"\nretry_after = "0s"\n'
-    caches = "".join(
-        f'[caches.{node.name}]\nname = "{node.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
-        f'url = "{node.url}"\nnamespace = "{node.namespace}"\nredirector = "{federation.redirector.url}"\n'
-        f'prefix = "/atlas/rucio"\n'
-        for node in federation.nodes.values()
-    )
-    (tmp_path / "site.toml").write_text(f"[plan]\ncontrol_share = 0.0\n{journal}{caches}")
-    options = ["--conf", str(tmp_path / "site.toml"), "--tables", str(tmp_path / "tables")]
-    (tmp_path / "files.jsonl").write_text("".join(listed(f"{scope}:{name}") for name in names))
-    asked(
-        "pull",
-        "--source",
-        "rucio_files",
-        "--input",
-        tmp_path / "files.jsonl",
-        "--day",
-        "2026-03-01",
-        *options,
-    )
-    assert eventually(lambda: serving(federation) == {"n1", "n2"})
+    conf, listing = tmp_path / "site.toml", tmp_path / "files.jsonl"
+    conf.write_text(federation.settings(("n1", "n2"), tmp_path, 'prefix = "/atlas/rucio"\n'))
+    options = ["--conf", str(conf), "--tables", str(tmp_path / "tables")]
+    listing.write_text("".join(listed(f"{scope}:{name}") for name in names))
+    asked("pull", "--source", "rucio_files", "--input", listing, "--day", "2026-03-01", *options)
+    assert eventually(lambda: serving(federation.seen_by("n1", "n2")) == {"n1", "n2"})
     for node in ("n1", "n2"):
         summary = asked("prefill", "--cache", node, "--dataset", "s:the.dataset", "--jobs", "4", *options)
         assert summary["pushed"]["failed"] == 0, summary
@@ -273,14 +249,6 @@ def test_behind_a_redirector_each_file_of_atlas_has_one_node(federation: Federat
     assert all(held) and not held[0] & held[1] and held[0] | held[1] == set(names)
     by_hash = layout_of({"n1": 1, "n2": 1}).owners_of([f"{scope}:{name}" for name in names])
     assert [name in held[0] for name in names] == [owner == "n1" for owner in by_hash]
-
-
-def serving(federation: Federation) -> frozenset[str]:
-    urls = {name: [f"127.0.0.1:{node.port}"] for name, node in federation.nodes.items()}
-    try:
-        return Redirector(federation.redirector.url, urls).serving()
-    except TargetUnavailable:
-        return frozenset()
 
 
 def n_told(capture: Path, path: str) -> int:

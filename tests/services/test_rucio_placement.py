@@ -1,14 +1,13 @@
 """A real Rucio asks the real placement service: PFNs lead through our servers, datasets to our sites."""
 
-import hashlib
 import json
-import struct
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from placement_server import PlacementServer, refresh, serving
+from ranges_oracle import rucio_server
 from rucio_server import RucioServer
 
 pytestmark = pytest.mark.service
@@ -65,17 +64,11 @@ def pfns(admin: Any, site: str) -> dict[str, str]:
     return {replica["name"]: next(iter(replica["pfns"])) for replica in replicas}
 
 
-def server_in(ranges: Any, name: str) -> str:
-    """The server that these ranges name: Rucio's rule, written down apart from the service's code."""
-    h = struct.unpack("Q", hashlib.sha256(name.encode()).digest()[:8])[0] / 2**64
-    return str(next(ranges["servers"][i][0] for i, upper in ranges["ranges"] if h < upper))
-
-
 def test_pfns_lead_through_the_server_that_holds_the_file(admin: Any, placement: PlacementServer) -> None:
     origin, at_client = pfns(admin, "ELSEWHERE"), pfns(admin, CLIENT)
     ranges = httpx.get(f"{placement.url}/serverRanges").json()["EDGE"]
     assert all(pfn.startswith("root://origin.example.org:1094//store/") for pfn in origin.values())
-    assert at_client == {name: f"root://{server_in(ranges, name)}//{origin[name]}" for name in FILES}
+    assert at_client == {name: f"root://{rucio_server(ranges, name)}//{origin[name]}" for name in FILES}
     for name in FILES:
         prefix = httpx.post(f"{placement.url}/prefix", json={"client": "EDGE", "filename": name})
         assert at_client[name].startswith(f"root://{prefix.text}//root://")

@@ -5,7 +5,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 import pytest
 import requests
 import stomp
-import stomp_broker
+from commands import COMMAND
 from daemons import needed, wait
 from rucio_server import RucioServer
+from stomp_broker import KeepingBroker, running
 
 from features.common.errors import ServiceError
 from features.schema import QUEUE
@@ -67,8 +67,8 @@ def sent(rucio: RucioServer) -> list[bytes]:
 def collected(folder: Path, port: int, bodies: list[bytes]) -> Path:
     """Where `cachecast collect` keeps what of `bodies`, published at the broker, Rucio moves."""
     out, said = folder / "out", folder / "collect.log"
-    line = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--out", str(out)]
-    line += ["--broker", f"stomp://127.0.0.1:{port}", "--subscribe", TOPIC, "--log-every", "1s"]
+    line = [*COMMAND, "collect", "--out", str(out), "--broker", f"stomp://127.0.0.1:{port}"]
+    line += ["--subscribe", TOPIC, "--log-every", "1s"]
     with said.open("w") as log:
         process = subprocess.Popen(line, stderr=log)
     try:
@@ -86,12 +86,13 @@ def collected(folder: Path, port: int, bodies: list[bytes]) -> Path:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[int]:
-    (tmp_path / "broker").mkdir()
-    yield from needed("a real message broker", stomp_broker.running(tmp_path / "broker"))
+def broker(tmp_path: Path) -> Iterator[KeepingBroker]:
+    yield from needed("a real message broker", running(tmp_path / "broker"))
 
 
-def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, broker: int, tmp_path: Path) -> None:
+def test_the_server_s_rules_and_messages_are_a_queue(
+    rucio: RucioServer, broker: KeepingBroker, tmp_path: Path
+) -> None:
     admin = rucio.admin()
     admin.add_scope("root", SCOPE)
     for rse in (FAR, EDGE):
@@ -119,7 +120,7 @@ def test_the_server_s_rules_and_messages_are_a_queue(rucio: RucioServer, broker:
     wanted = {(f"rule:{rule}", f"{SCOPE}:{name}", True, "EDGE") for rule, name in named}
     assert by_server == wanted
 
-    folder = collected(tmp_path, broker, sent(rucio))
+    folder = collected(tmp_path, broker.port, sent(rucio))
     token = {"X-Rucio-Auth-Token": admin.auth_token}
     (folder / "subscriptions.json").write_bytes(
         requests.get(f"{rucio.url}/subscriptions/", headers=token, timeout=30).content

@@ -10,7 +10,7 @@ from typing import Any
 import faulty_proxy
 import pytest
 import watched_java
-from rucio_server import RucioServer
+from rucio_server import RucioServer, access
 from typer.testing import CliRunner
 
 from features.common.errors import CachecastError, ConfigError, InputError, ServiceError
@@ -21,7 +21,7 @@ from jobs.loop.ingest import catalogue
 from jobs.loop.ingest.pull_input import PullSummary
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.rucio import session as rucio_session
-from prefetch.rucio.session import RucioAccess, Session
+from prefetch.rucio.session import Session
 
 pytestmark = pytest.mark.service
 DAY = dt.date(2030, 3, 5)
@@ -72,11 +72,6 @@ def held(rucio: RucioServer) -> dict[str, list[str]]:
         known[f"{SCOPE}:{name}"].append("ORIGIN_B")
     cms = [f"{CMS}:/store/mc/RunIII/TT/AODSIM/P-v1/{k}/{i}.root" for k in range(2) for i in range(3)]
     return known | {did: ["ORIGIN_B"] for did in cms}
-
-
-def access(url: str, folder: Path, **other: Any) -> RucioAccess:
-    login = {"auth_type": "userpass", "username": "ddmlab", "password": "secret", "account": "root"}
-    return RucioAccess(url=url, tokens=folder / "tokens", **{"timeout_s": 30, **login, **other})
 
 
 def session(url: str, folder: Path, **other: Any) -> Session:

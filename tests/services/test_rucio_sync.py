@@ -1,6 +1,5 @@
 """Volatile replicas in step with a cache: a real Rucio, its cache consumer, and a real broker between."""
 
-import hashlib
 import json
 import socket
 import time
@@ -13,6 +12,7 @@ import pytest
 import rucio_server
 import stomp_broker
 from daemons import needed
+from raw_records import hashed
 from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
 from typer.testing import CliRunner
@@ -25,26 +25,17 @@ from prefetch.lfn import Did
 from prefetch.rucio import rse as rse_room
 from prefetch.rucio.broker import FILES_PER_MESSAGE, Broker, BrokerAccess
 from prefetch.rucio.rse import ReportedReplicas, RseDoor, Sync, changes
-from prefetch.rucio.session import RucioAccess, Session
+from prefetch.rucio.session import Session
 
 pytestmark = pytest.mark.service
 TOPIC = "/topic/rucio.fax"
 DOOR = RseDoor("xc1.example.org", 1094, "/atlas/rucio", "hash")
 
 
-def session(server: RucioServer, folder: Path) -> Session:
-    login: dict[str, Any] = {
-        "auth_type": "userpass",
-        "username": "ddmlab",
-        "password": "secret",
-        "account": "root",
-    }
-    return Session(RucioAccess(url=server.url, tokens=folder / "tokens", timeout_s=30, **login))
-
-
 @pytest.fixture(scope="module")
 def broker_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    yield from needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("broker")))
+    for broker in needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("broker"))):
+        yield broker.port
 
 
 SUBSCRIBED_S, PATIENCE_S = 2.0, 60.0
@@ -69,7 +60,7 @@ class Site:
 
     def __init__(self, server: RucioServer, folder: Path, n_files: int) -> None:
         self.admin = server.admin()
-        self.session = session(server, folder)
+        self.session = Session(rucio_server.access(server.url, folder))
         mark = uuid.uuid4().hex[:8]
         self.scope, self.rse, self.origin = f"mc{mark}", f"XCACHE-{mark.upper()}", f"ORIGIN-{mark.upper()}"
         self.admin.add_scope("root", self.scope)
@@ -271,8 +262,7 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
     rse = f"{here.rse}-CLI"
     cache = DirectoryTarget("xc", tmp_path / "origin", tmp_path / "cache")
     for did in here.files:
-        digest = hashlib.md5(f"{did.scope}:{did.name}".encode()).hexdigest()
-        path = cache.namespace / f"atlas/rucio/{did.scope}/{digest[:2]}/{digest[2:4]}/{did.name}"
+        path = cache.namespace / hashed(did.scope, did.name, "atlas/rucio")
         path.parent.mkdir(parents=True)
         path.write_bytes(b"content")
     (cache.namespace / "other.root").write_bytes(b"of no experiment")

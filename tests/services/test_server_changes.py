@@ -6,16 +6,14 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import xrootd_versions
 from daemons import needed
-from pushes import item_of
+from pushes import item_of, run
 from steward_site import Site, eventually, name_of, running
 
 from prefetch.journal.journal import Journal
-from prefetch.push.push import PushLimits, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.server import parse_version
 
@@ -49,26 +47,24 @@ def downgraded(site: Site, older: str) -> Iterator[None]:
         site.servers.cache.stop()
 
 
+def pushed_evictions(target: XCacheTarget, journal: Journal, name: str) -> int:
+    """How many files a plan evicts that names one, which was open in the last ten minutes."""
+    item = item_of(f"evict{name}", "cache", name, "evict", as_of_s=int(time.time()))
+    return run(target, journal, [item], cache="cache", attempts=1, evict_guard_s=600).pushed
+
+
 def test_a_push_guards_open_files_as_soon_as_the_server_removes_them(
-    site: Site, older: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, older: str, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has asked for the version before, and asks again within the minute."""
     first, second = site.files("p", 2)
     target = XCacheTarget("cache", site.servers.cache_url, site.servers.namespace)
-    limits = PushLimits(timeout_s=20, attempts=1, evict_guard_s=600)
-    with contextlib.closing(Journal(str(tmp_path / "journal.db"))) as journal:
-
-        def evicted(name: str) -> int:
-            site.read(name)
-            at_s = int(time.time())
-            item = item_of(f"evict{name}", "cache", name, "evict", as_of_s=at_s, rank=1, size_bytes=0)
-            journal.plans.record_plan([item], now_s=time.time())
-            return push(target, journal, cache="cache", limits=limits).pushed
-
-        assert evicted(first) == 1
-        with downgraded(site, older), caplog.at_level(logging.WARNING):
-            assert evicted(second) == 0
-            assert name_of(second) in site.held()
+    site.read(first)
+    assert pushed_evictions(target, journal, first) == 1
+    with downgraded(site, older), caplog.at_level(logging.WARNING):
+        site.read(second)
+        assert pushed_evictions(target, journal, second) == 0
+        assert name_of(second) in site.held()
     assert f"it is XRootD {older}: removes open files" in caplog.text
 
 
@@ -86,19 +82,12 @@ class Replaced(XCacheTarget):
 
 
 def test_no_file_goes_by_what_a_server_said_that_was_replaced_meanwhile(
-    site: Site, older: str, tmp_path: Path
+    site: Site, older: str, journal: Journal
 ) -> None:
     (name,) = site.files("q", 1)
     site.read(name)
-    limits = PushLimits(timeout_s=20, attempts=1, evict_guard_s=600)
-    with (
-        contextlib.closing(Journal(str(tmp_path / "journal.db"))) as journal,
-        contextlib.ExitStack() as stack,
-    ):
-        target = Replaced(site, stack, older)
-        item = item_of("evict", "cache", name, "evict", as_of_s=int(time.time()), rank=1, size_bytes=0)
-        journal.plans.record_plan([item], now_s=time.time())
-        assert push(target, journal, cache="cache", limits=limits).pushed == 0
+    with contextlib.ExitStack() as stack:
+        assert pushed_evictions(Replaced(site, stack, older), journal, name) == 0
         assert name_of(name) in site.held()
         errors = " ".join(journal.reports.last_errors("cache"))
         assert "removes open files" in errors, errors
@@ -106,15 +95,13 @@ def test_no_file_goes_by_what_a_server_said_that_was_replaced_meanwhile(
 
 def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(site: Site, older: str) -> None:
     names = site.files("s", 29)
-    for name in names[:18]:
-        site.read(name)
+    site.read_all(names[:18])
     steward = site.steward(sees_processes=False)
-    assert eventually(lambda: len(site.held()) <= 15), (len(site.held()), site.figures)
+    assert site.makes_room(), (len(site.held()), site.figures)
     with downgraded(site, older):
         assert eventually(lambda: site.purged()[1] > 0), "its own purge, at its start"
         held = site.held() | {name_of(name) for name in names[18:29]}
-        for name in names[18:29]:
-            site.read(name)
+        site.read_all(names[18:29])
         alarm = lambda: site.figures.alarms.get("steward-blind", "")  # noqa: E731
         assert eventually(lambda: "removes open files" in alarm(), 90), site.figures
         assert eventually(lambda: site.figures.server == f"v{older}", 90), site.figures

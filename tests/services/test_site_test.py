@@ -1,18 +1,14 @@
 """`cachecast site-test` against a real cache and its origin: what it leaves behind, and what it refuses."""
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import xcache_server
-from daemons import needed
+from commands import COMMAND
 
 from features.common.errors import InputError, PushRejected
 from jobs.ground.settings.tree import Settings
@@ -26,58 +22,46 @@ from prefetch.xcache.client import XCacheTarget
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE = 2 * 2**20
 LIMITS = Limits(n_bytes=10**8, seconds=60, repeat=1, clients=(1,))
-WORDS = "import sys; from jobs.cli.main import main; sys.argv = ['cachecast', *sys.argv[1:]]; main()"
 
 
-@contextlib.contextmanager
-def servers() -> Iterator[Loopback]:
-    with xcache_server.running() as (running, _):
-        yield running
-
-
-@pytest.fixture(scope="module")
-def site(xrootd: str) -> Iterator[Loopback]:
-    yield from needed("a real XCache", servers())
-
-
-def new_files(site: Loopback, what: str, n_files: int = 2) -> list[str]:
+def new_files(xcache: Loopback, what: str, n_files: int = 2) -> list[str]:
     names = [f"/store/mc/{what}{number}.root" for number in range(n_files)]
     for name in names:
-        site.add_file(name, os.urandom(SIZE))
+        xcache.add_file(name, os.urandom(SIZE))
     return names
 
 
-def settings(site: Loopback, folder: Path) -> Path:
+def settings(xcache: Loopback, folder: Path) -> Path:
     conf = folder / "site.toml"
     conf.write_text(
         f'[tables]\nroot = "{folder}/tables"\n[caches.xc]\nname = "xc"\nkind = "xcache"\ncapacity = "1GB"\n'
-        f'url = "{site.cache_url}"\nnamespace = "{site.namespace}"\n'
+        f'url = "{xcache.cache_url}"\nnamespace = "{xcache.namespace}"\n'
     )
     return conf
 
 
-def origin(site: Loopback) -> str:
-    return f"root://127.0.0.1:{site.origin.port}"
+def origin(xcache: Loopback) -> str:
+    return f"root://127.0.0.1:{xcache.origin.port}"
 
 
-def measured(site: Loopback, folder: Path, names: list[str], limits: Limits = LIMITS) -> job.SiteTest:
-    request = job.Request("xc", [origin(site)], names, limits)
-    loaded = Settings.load(settings(site, folder), env={})
+def measured(xcache: Loopback, folder: Path, names: list[str], limits: Limits = LIMITS) -> job.SiteTest:
+    request = job.Request("xc", [origin(xcache)], names, limits)
+    loaded = Settings.load(settings(xcache, folder), env={})
     return job.run(loaded, request, say=lambda _: None, on_progress=lambda *_: None)
 
 
-def holds(site: Loopback, *names: str) -> list[bool]:
-    target = XCacheTarget("xc", site.cache_url, site.namespace)
+def holds(xcache: Loopback, *names: str) -> list[bool]:
+    target = XCacheTarget("xc", xcache.cache_url, xcache.namespace)
     return [target.server_holds(name) for name in names]
 
 
 def test_all_is_measured_and_only_what_it_fetched_is_evicted(
-    site: Loopback, tmp_path: Path, browser: Any
+    xcache: Loopback, tmp_path: Path, browser: Any
 ) -> None:
-    own, *names = new_files(site, "all", 3)
-    XCacheTarget("xc", site.cache_url, site.namespace).prefetch(own, timeout_s=20)
-    result = measured(site, tmp_path, [own, *names])
-    assert holds(site, own, *names) == [True, False, False]
+    own, *names = new_files(xcache, "all", 3)
+    XCacheTarget("xc", xcache.cache_url, xcache.namespace).prefetch(own, timeout_s=20)
+    result = measured(xcache, tmp_path, [own, *names])
+    assert holds(xcache, own, *names) == [True, False, False]
     assert set(result.files) == set(names) and own in " ".join(result.notes)
     assert {(rate.place, rate.reading) for rate in result.rates if rate.rate_bytes_per_s} == {
         (place, reading) for place in ("127.0.0.1", "cold", "warm") for reading in ("whole", "35 %", "5 %")
@@ -88,39 +72,37 @@ def test_all_is_measured_and_only_what_it_fetched_is_evicted(
     assert [browser.faults(page, width=width) for width in (390, 1400)] == [[], []]
     assert Settings.load(new, env={}).regions["127.0.0.1"].rtt_ms > 0
     with pytest.raises(InputError, match="holds it already"):
-        measured(site, tmp_path, [own])
+        measured(xcache, tmp_path, [own])
 
 
 def test_bytes_that_differ_end_it_and_nothing_stays(
-    site: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    xcache: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, read = new_files(site, "lie"), Measuring._read
+    names, read = new_files(xcache, "lie"), Measuring._read
 
     def changed_first(
         self: Measuring, kind: Kind, number: int, spans: list[Span], timeout_s: float
     ) -> object:
         if kind.share == 1 and kind.place == "warm":
             for name in names:
-                (site.namespace / name[1:]).write_bytes(os.urandom(SIZE))
+                (xcache.namespace / name[1:]).write_bytes(os.urandom(SIZE))
         return read(self, kind, number, spans, timeout_s)
 
     monkeypatch.setattr(Measuring, "_read", changed_first)
     with pytest.raises(PushRejected, match="warm gives other bytes of /store/mc/lie"):
-        measured(site, tmp_path, names)
-    assert holds(site, *names) == [False, False]
+        measured(xcache, tmp_path, names)
+    assert holds(xcache, *names) == [False, False]
 
 
-def test_ctrl_c_leaves_nothing_in_the_cache(site: Loopback, tmp_path: Path) -> None:
-    names = new_files(site, "ctrl", 1)
-    words = ["site-test", "--conf", str(settings(site, tmp_path)), "--cache", "xc", "--file", names[0]]
-    with subprocess.Popen(
-        [sys.executable, "-c", WORDS, *words], stderr=subprocess.PIPE, text=True
-    ) as command:
+def test_ctrl_c_leaves_nothing_in_the_cache(xcache: Loopback, tmp_path: Path) -> None:
+    names = new_files(xcache, "ctrl", 1)
+    words = ["site-test", "--conf", str(settings(xcache, tmp_path)), "--cache", "xc", "--file", names[0]]
+    with subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, text=True) as command:
         deadline = time.monotonic() + 60
-        while not (site.namespace / names[0][1:]).exists():
+        while not (xcache.namespace / names[0][1:]).exists():
             assert time.monotonic() < deadline and command.poll() is None
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
         _, complaints = command.communicate(timeout=180)
     assert (command.returncode, complaints.splitlines()[-1]) == (130, "interrupted")
-    assert holds(site, *names) == [False]
+    assert holds(xcache, *names) == [False]

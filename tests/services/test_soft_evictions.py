@@ -10,8 +10,6 @@ from monitoring import Sender, close
 from steward_site import MIB, TEST_FILES, Site, eventually, name_of
 
 pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
-MOST = 15
-"""So many files of a MiB stay in a cache of 20."""
 PATIENCE_S = 6.0
 """So long it is watched that nothing goes: three looks."""
 
@@ -28,11 +26,6 @@ def names_of(names: list[str]) -> set[str]:
     return {name_of(name) for name in names}
 
 
-def settled(site: Site, most: int = MOST) -> bool:
-    """Whether the steward has made room."""
-    return eventually(lambda: len(site.held()) <= most)
-
-
 def test_what_a_plan_evicts_stays_until_room_is_needed_and_then_goes_first(site: Site) -> None:
     old, listed = site.read_all(site.files("a", 6)), site.read_all(site.files("b", 6))
     steward = site.steward()
@@ -40,7 +33,7 @@ def test_what_a_plan_evicts_stays_until_room_is_needed_and_then_goes_first(site:
     assert (answer["pushed"], answer["left_to_steward"], answer["failed"]) == (0, 7, 0)
     assert not eventually(lambda: len(site.held()) < 12, PATIENCE_S), "nothing goes while there is room"
     new = slowly(site, site.files("c", 8))
-    assert settled(site, 19), site.held()
+    assert site.makes_room(19), site.held()
     assert names_of(old) | names_of(new) <= site.held(), "what is listed was read after the old ones"
     assert eventually(lambda: site.figures.evicted_files > 0), site.figures
     assert site.figures.last_hour.keys() == {"a plan evicts it"}
@@ -66,7 +59,7 @@ def test_a_pin_that_has_ended_is_a_file_like_others(site: Site) -> None:
     time.sleep(12 + PATIENCE_S)
     assert site.held() == names_of([pinned, *others]), "the end of a pin removes nothing"
     site.read_all(site.files("j", 11))
-    assert settled(site), site.held()
+    assert site.makes_room(), site.held()
     assert name_of(pinned) not in site.held(), "nobody read it for longest"
 
 
@@ -84,7 +77,7 @@ def test_files_that_only_monitoring_reads_go_first_and_are_no_reads(site: Site) 
     site.forge(us.gstream(*(close(name, MIB, now_s) for name in probes), ahead=1))
     assert eventually(lambda: site.figures.first_files == 6), site.figures
     new = slowly(site, site.files("l", 8))
-    assert settled(site, 19), site.held()
+    assert site.makes_room(19), site.held()
     assert names_of(files) | names_of(new) <= site.held()
     assert eventually(lambda: site.figures.evicted_files > 0), site.figures
     assert site.figures.last_hour.keys() == {"only monitoring reads it"}

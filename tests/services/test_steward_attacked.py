@@ -16,8 +16,6 @@ from steward_site import MIB, STARTS_WITHIN_S, Site, eventually, memory_disk, na
 from prefetch.steward.figures import read
 
 pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
-N_KEPT = 15
-"""A steward that has just begun keeps so many files of a MiB in a cache of 20."""
 PATIENCE_S = 6.0
 """So long it is watched that nothing goes: three looks."""
 
@@ -29,10 +27,6 @@ def filled(site: Site, what: str, n_files: int) -> list[str]:
     return names
 
 
-def made_room(site: Site) -> bool:
-    return eventually(lambda: len(site.held()) <= N_KEPT)
-
-
 def alarmed(site: Site, alarm: str) -> bool:
     """Whether the steward raises an alarm."""
     figures = read(site.figures_file)
@@ -41,7 +35,7 @@ def alarmed(site: Site, alarm: str) -> bool:
 
 def test_the_own_server_is_heard_after_reports_of_others(site: Site) -> None:
     """Two datagrams say that the server was started later, and at another port; an alarm says when."""
-    names = filled(site, "d", 2)
+    filled(site, "d", 2)
     site.steward()
     us = Sender.heard(site.captures)
     later = dataclasses.replace(us, stod=us.stod + 1000)
@@ -49,10 +43,8 @@ def test_the_own_server_is_heard_after_reports_of_others(site: Site) -> None:
     told = str(later.stod), str(us.stod + 2000)
     alarms = lambda: " ".join(site.figures.alarms.values())  # noqa: E731
     assert eventually(lambda: any(stod in alarms() for stod in told)), site.figures
-    names += site.files("e", 17)
-    for name in names[2:]:
-        site.read(name)
-    assert made_room(site), f"{len(site.held())} files, {site.figures.alarms}"
+    site.read_all(site.files("e", 17))
+    assert site.makes_room(), f"{len(site.held())} files, {site.figures.alarms}"
 
 
 def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Site) -> None:
@@ -61,53 +53,41 @@ def test_names_that_break_the_reports_of_their_reads_silence_no_steward(site: Si
     site.read_all(site.files('q"', 13))
     site.steward()
     site.read_all(site.files('r"', 5))
-    assert made_room(site), f"{len(site.held())} files, {site.figures.alarms}"
+    assert site.makes_room(), f"{len(site.held())} files, {site.figures.alarms}"
     assert eventually(lambda: "steward-blind" not in site.figures.alarms), site.figures
 
 
-@pytest.fixture
-def deafened(xrootd: str) -> Iterator[Site]:
-    """A cache of its own: a server whose collector was away may report nothing for the rest of its life."""
-    yield from needed("a real XCache", running())
+def test_while_no_report_comes_nothing_goes() -> None:
+    """Nobody reports that a job has opened the oldest file: the collector hangs.
+
+    A cache of its own: a server whose collector was away may report nothing for the rest of its life.
+    """
+    with running() as site:
+        names = filled(site, "f", 19)
+        site.collector.send_signal(signal.SIGSTOP)
+        with site.reading(names[0]):
+            steward = site.steward(sees_processes=False, began=False)
+            goes = eventually(lambda: len(site.held()) < len(names), 3 * PATIENCE_S)
+            assert not goes, f"{len(site.held())} files; the open one is {name_of(names[0]) in site.held()}"
+            tells = lambda: steward.poll() is not None or alarmed(site, "steward-blind")  # noqa: E731
+            assert eventually(tells, STARTS_WITHIN_S)
 
 
-def test_while_no_report_comes_nothing_goes(deafened: Site) -> None:
-    """Nobody reports that a job has opened the oldest file: the collector hangs."""
-    site = deafened
-    names = filled(site, "f", 19)
-    site.collector.send_signal(signal.SIGSTOP)
-    with site.reading(names[0]):
-        steward = site.steward(sees_processes=False, began=False)
-        goes = eventually(lambda: len(site.held()) < len(names), 3 * PATIENCE_S)
-        assert not goes, f"{len(site.held())} files; the open one is {name_of(names[0]) in site.held()}"
-        tells = lambda: steward.poll() is not None or alarmed(site, "steward-blind")  # noqa: E731
-        assert eventually(tells, STARTS_WITHIN_S)
+def test_opens_without_names_free_no_open_file() -> None:
+    """A job opens the file that was read first, then 24 more come; no other process's files are seen.
 
-
-@pytest.fixture
-def nameless(xrootd: str) -> Iterator[Site]:
-    """The monitoring line of the server has no `lfn`."""
-    yield from needed("a real XCache", running(names_files=False))
-
-
-def test_opens_without_names_free_no_open_file(nameless: Site) -> None:
-    """A job opens the file that was read first, then 24 more come; no other process's files are seen."""
-    site = nameless
-    names = filled(site, "g", 6) + site.files("g-", 24)
-    site.steward(sees_processes=False)
-    with site.reading(names[0]):
-        time.sleep(2.5)
-        for name in names[6:]:
-            site.read(name)
-            time.sleep(0.1)
-        assert not eventually(lambda: name_of(names[0]) not in site.held(), 2 * PATIENCE_S), site.figures
-    assert eventually(lambda: alarmed(site, "steward-blind"))
-
-
-@pytest.fixture
-def own_disk(xrootd: str) -> Iterator[Site]:
-    """The cache has a file system of 32 MiB to itself."""
-    yield from needed("a real XCache on a disk of its own", running(32 * MIB))
+    The monitoring line of the server has no `lfn`.
+    """
+    with running(names_files=False) as site:
+        names = filled(site, "g", 6) + site.files("g-", 24)
+        site.steward(sees_processes=False)
+        with site.reading(names[0]):
+            time.sleep(2.5)
+            for name in names[6:]:
+                site.read(name)
+                time.sleep(0.1)
+            assert not eventually(lambda: name_of(names[0]) not in site.held(), 2 * PATIENCE_S), site.figures
+        assert eventually(lambda: alarmed(site, "steward-blind"))
 
 
 def test_a_disk_that_is_not_mounted_where_a_steward_begins_is_no_empty_cache(
@@ -130,38 +110,34 @@ def test_a_disk_that_is_not_mounted_where_a_steward_begins_is_no_empty_cache(
     site.steward()
 
 
-def test_no_file_goes_from_another_disk_at_the_place_of_the_caches(own_disk: Site) -> None:
+def test_no_file_goes_from_another_disk_at_the_place_of_the_caches() -> None:
     """By its books the cache is full; on the disk that is there now, it is not."""
-    site = own_disk
-    filled(site, "r", 24)
-    site.steward()
-    time.sleep(PATIENCE_S)
-    with memory_disk(site.servers.namespace, 64 * MIB):
-        names = {name_of(name) for name in filled(site, "s", 8)}
-        assert not eventually(lambda: not names <= site.held(), 2 * PATIENCE_S), names - site.held()
-        is_named = lambda: any("another file system" in text for text in site.figures.alarms.values())  # noqa: E731
-        assert eventually(is_named)
+    with running(32 * MIB) as site:  # a file system of its own
+        filled(site, "r", 24)
+        site.steward()
+        time.sleep(PATIENCE_S)
+        with memory_disk(site.servers.namespace, 64 * MIB):
+            names = {name_of(name) for name in filled(site, "s", 8)}
+            assert not eventually(lambda: not names <= site.held(), 2 * PATIENCE_S), names - site.held()
+            is_named = lambda: any("another file system" in text for text in site.figures.alarms.values())  # noqa: E731
+            assert eventually(is_named)
 
 
-@pytest.fixture
-def two_disks(xrootd: str) -> Iterator[Site]:
-    """Links and records lie on a file system of 32 MiB, data on one of 128 (`oss.space`)."""
-    site = running(128 * MIB, names_bytes=32 * MIB)
-    yield from needed("a real XCache on two disks of its own", site)
+def test_a_steward_that_begins_with_an_empty_cache_measures_the_disk_of_its_data() -> None:
+    """Links and records lie on a file system of 32 MiB, data on one of 128 (`oss.space`).
 
-
-def test_a_steward_that_begins_with_an_empty_cache_measures_the_disk_of_its_data(two_disks: Site) -> None:
-    """Others have filled the disk of the names; the high watermark is at .4 of the other one."""
-    site = two_disks
-    assert eventually(site.is_emptied), site.held()
-    site.steward()
-    (site.servers.namespace / "others").write_bytes(bytes(30 * MIB))
-    names = site.read_all(site.files("a", 36))
-    assert not eventually(lambda: len(site.held()) < len(names), PATIENCE_S), site.figures.alarms
-    assert eventually(lambda: not site.figures.alarms), site.figures.alarms
-    more = site.read_all(site.files("b", 24))
-    assert eventually(lambda: len(site.held()) <= 0.4 * 128), f"{len(site.held())}, {site.figures.alarms}"
-    assert {name_of(name) for name in more} <= site.held(), "new files went before old ones"
+    Others have filled the disk of the names; the high watermark is at .4 of the other one.
+    """
+    with running(128 * MIB, names_bytes=32 * MIB) as site:
+        assert eventually(site.is_emptied), site.held()
+        site.steward()
+        (site.servers.namespace / "others").write_bytes(bytes(30 * MIB))
+        names = site.read_all(site.files("a", 36))
+        assert not eventually(lambda: len(site.held()) < len(names), PATIENCE_S), site.figures.alarms
+        assert eventually(lambda: not site.figures.alarms), site.figures.alarms
+        more = site.read_all(site.files("b", 24))
+        assert eventually(lambda: len(site.held()) <= 0.4 * 128), f"{len(site.held())}, {site.figures.alarms}"
+        assert {name_of(name) for name in more} <= site.held(), "new files went before old ones"
 
 
 def test_pins_of_a_journal_that_was_put_in_the_place_of_another_are_kept(site: Site) -> None:
@@ -169,12 +145,11 @@ def test_pins_of_a_journal_that_was_put_in_the_place_of_another_are_kept(site: S
     names = site.read_all(site.files("a", 6))
     site.steward()
     assert eventually(lambda: site.figures.held_files == 6)
-    for path in site.folder.glob("journal.db*"):
-        path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
+    site.lose_journal()
     site.pin(*names[:3])
     time.sleep(4)
     site.read_all(site.files("b", 12))
-    assert made_room(site), site.held()
+    assert site.makes_room(), site.held()
     assert {name_of(name) for name in names[:3]} <= site.held()
     assert {name_of(name) for name in names[3:]} - site.held()
 
@@ -185,12 +160,11 @@ def test_a_journal_that_is_gone_is_not_made_and_holds_up_no_eviction(site: Site)
     site.steward()
     site.evict(names[1])
     assert eventually(lambda: site.figures.first_files == 1)
-    for path in site.folder.glob("journal.db*"):
-        path.unlink(missing_ok=True)  # a reader that ends takes its own files with it
+    site.lose_journal()
     assert eventually(lambda: "steward-lists" in site.figures.alarms), site.figures
     assert eventually(lambda: site.figures.first_files == 0), "what a plan said that nobody can read"
     site.read_all(site.files("d", 12))
-    assert made_room(site), site.held()
+    assert site.makes_room(), site.held()
     assert name_of(names[0]) in site.held()
     assert not site.journal.exists()
 
@@ -226,7 +200,7 @@ def test_a_journal_that_hangs_holds_up_no_eviction_and_no_end(
     time.sleep(4)
     with database.hanging():
         site.read_all(site.files("f", 12))
-        assert made_room(site), (site.held(), site.figures)
+        assert site.makes_room(), (site.held(), site.figures)
         assert eventually(lambda: "steward-lists" in site.figures.alarms)
         assert name_of(names[0]) in site.held()
         site.stop(steward)

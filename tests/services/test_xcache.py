@@ -3,14 +3,14 @@
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import pushes
 import pytest
 import xcache_server
 from captures import read_capture
 from daemons import needed
-from pushes import item_of
 from steward_site import eventually
 
 from features.common.errors import PushRejected, ServiceError, TargetUnavailable
@@ -18,7 +18,6 @@ from jobs.ground.settings.tree import Settings
 from jobs.local_site.local.xrootd import Loopback, loopback
 from jobs.operator.operate import doctor
 from prefetch.journal.journal import Item, Journal
-from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.namespace import server_count
 
@@ -27,9 +26,8 @@ pytestmark = [
     pytest.mark.usefixtures("xrootd"),
 ]
 MIB = 2**20
-AS_OF_S = int(time.time())
 BASE, NOMINAL, MAXIMUM = 6 * MIB, 8 * MIB, 10 * MIB
-AT_ONCE: dict[str, Any] = {"timeout_s": 20.0, "retry_after_s": 0.0, "evict_guard_s": 0}
+run = partial(pushes.run, cache="xc")
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +36,11 @@ def site(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
 
 
 def item(name: str, action: str, rank: int = 1) -> Item:
-    lasts = {"as_of_s": AS_OF_S, "expires_at_s": AS_OF_S + 3600}
-    return item_of(f"{action}{name}", "xc", name, action, rank=rank, **lasts)
+    return pushes.item_of(f"{action}{name}", "xc", name, action, as_of_s=pushes.AS_OF_S, rank=rank)
 
 
 def target_of(site: tuple[Loopback, Path]) -> XCacheTarget:
     return XCacheTarget("xc", site[0].cache_url, site[0].namespace)
-
-
-def run(target: Any, journal: Journal, items: list[Item], **limits: Any) -> PushSummary:
-    journal.plans.record_plan(items, now_s=time.time())
-    return push(target, journal, cache="xc", limits=PushLimits(**(AT_ONCE | limits)))
 
 
 def confirmed_by(journal: Journal, action: str) -> str:
@@ -74,7 +66,7 @@ def test_prefetch_is_seen_in_cinfo_and_in_the_stream(site: tuple[Loopback, Path]
     events = [record for record in read_capture(site[1]).records if record.lfn in names]
     # A byte asked per block is a byte counted per block, while whole blocks came over the WAN.
     assert all((event.b_hit + event.b_miss, event.n_blks) == (3, 3) and event.is_ours for event in events)
-    again = run(target, journal, [])
+    again = run(target, journal)
     assert (again.pushed, again.already_done, again.bytes_fetched) == (0, 0, 0)
 
 
@@ -138,7 +130,7 @@ def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
     with pytest.raises(TargetUnavailable):
         target.prefetch("/store/mc/down1.root", timeout_s=5)
     site[0].cache.start()
-    assert run(target, journal, []).pushed == 20
+    assert run(target, journal).pushed == 20
 
 
 def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> None:

@@ -77,14 +77,16 @@ class Site:
             self.close(held)
 
     def close(self, file: client.File) -> None:
-        """Close it, and wait until the cache has reported that: else it counts as one with the next."""
         file.close()
-        self.n_closes += 1
-        assert eventually(lambda: len(read_capture(self.capture).records) >= self.n_closes, 40)
+        self.await_report()
 
     def copy(self, name: str, *, fetched: int) -> None:
         subprocess.run(["xrdcp", "-f", "-s", self.url(name), "/dev/null"], check=True, timeout=60)
         self._did(name, SIZE, fetched)
+        self.await_report()
+
+    def await_report(self) -> None:
+        """Wait until the cache has reported one close more: else it counts as one with the next."""
         self.n_closes += 1
         assert eventually(lambda: len(read_capture(self.capture).records) >= self.n_closes, 40)
 
@@ -138,8 +140,7 @@ def use(site: Site) -> None:
     site.read("evicted", fetched=SIZE)
     site.read("evicted", fetched=0)
     target.prefetch(site.lfn("ours"), timeout_s=30)
-    site.n_closes += 1
-    assert eventually(lambda: len(read_capture(site.capture).records) >= site.n_closes, 40)
+    site.await_report()
     site.read("ours", fetched=0)
     sparse = site.opened("sparse")
     for first in range(0, SIZE - 1000, 4 * MIB):

@@ -4,42 +4,34 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import pushes
 import pytest
-import xcache_server
-from daemons import needed, open_folder
-from pushes import item_of
+from daemons import open_folder
 from steward_site import eventually
 
 from features.common.errors import InputError, TargetUnavailable
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal
-from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.xcache.client import XCacheTarget
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
-AS_OF_S = int(time.time())
 SIZE = 300_000
-
-
-@pytest.fixture(scope="module")
-def running(xrootd: str) -> Iterator[tuple[Loopback, Path]]:
-    yield from needed("a real XCache", xcache_server.running())
+run = partial(pushes.run, cache="xc", timeout_s=10)
 
 
 @pytest.fixture
-def site(running: tuple[Loopback, Path]) -> Iterator[Loopback]:
+def site(xcache: Loopback) -> Iterator[Loopback]:
     """A cache without a file; what a test stops or hides is there again after it."""
-    site, _ = running
-    yield site
-    for daemon in (site.origin, site.cache):
+    yield xcache
+    for daemon in (xcache.origin, xcache.cache):
         if daemon.pid is None:
             daemon.start()
-    for name in [entry.name for entry in target_of(site).inventory()]:
-        target_of(site).evict(name, timeout_s=10)
-    eventually(lambda: not any(site.namespace.rglob("*.cinfo")), 10)
+    for name in [entry.name for entry in target_of(xcache).inventory()]:
+        target_of(xcache).evict(name, timeout_s=10)
+    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")), 10)
 
 
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:
@@ -70,13 +62,7 @@ def _ended(target: XCacheTarget, name: str) -> bool:
 
 
 def item(name: str, action: str) -> Item:
-    return item_of(f"{action}{name}", "xc", name, action, as_of_s=AS_OF_S, expires_at_s=AS_OF_S + 3600)
-
-
-def run(target: XCacheTarget, journal: Journal, items: list[Item], **limits: int) -> PushSummary:
-    bounds: dict[str, Any] = {"timeout_s": 10, "retry_after_s": 0, "evict_guard_s": 0} | limits
-    journal.plans.record_plan(items, now_s=time.time())
-    return push(target, journal, cache="xc", limits=PushLimits(**bounds))
+    return pushes.item_of(f"{action}{name}", "xc", name, action, as_of_s=pushes.AS_OF_S)
 
 
 def errors(journal: Journal) -> set[str]:
@@ -106,10 +92,10 @@ def test_a_pin_is_kept_while_its_folder_is_unmounted(
     names = held(site, "kept", 3)
     assert run(target_of(site), journal, [item(name, "pin") for name in names]).failed == 0
     time.sleep(1.1)
-    run(target_of(site, tmp_path), journal, [], touch_every_s=1)
+    run(target_of(site, tmp_path), journal, touch_every_s=1)
     assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names)
     evicted(site, names[0])
-    run(target_of(site), journal, [], touch_every_s=1)
+    run(target_of(site), journal, touch_every_s=1)
     assert {pin.name for pin in journal.reports.pins("xc", now_s=time.time())} == set(names[1:])
 
 
@@ -170,7 +156,7 @@ def test_a_pin_with_a_damaged_record_is_kept(site: Loopback, journal: Journal) -
     record = site.namespace / f"{name[1:]}.cinfo"
     record.write_bytes(record.read_bytes()[:60])
     time.sleep(1.1)
-    summary = run(target_of(site), journal, [], touch_every_s=1)
+    summary = run(target_of(site), journal, touch_every_s=1)
     assert summary.stopped is None and [
         pin.name for pin in journal.reports.pins("xc", now_s=time.time())
     ] == [name]

@@ -31,16 +31,13 @@ def site(xrootd: str) -> Iterator[Site]:
 def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: Site) -> None:
     """Above 20 files the cache purges by itself; before 5.8 also when it starts, to 8 in any case."""
     names = site.files("a", 34)
-    for name in names[:18]:
-        site.read(name)
-    site.reported(*names[:18])
+    site.reported(*site.read_all(names[:18]))
     with site.reading(names[0]):
         first = site.steward()
         assert eventually(lambda: len(site.held()) < 18)
         first.kill()
         first.wait()
-        for name in names[18:20]:
-            site.read(name)
+        site.read_all(names[18:20])
         second = site.steward()
         assert f"another steward of cache 'cache' (process {second.pid})" in site.refused()
         for name in names[20:]:
@@ -67,21 +64,18 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
 
 def test_what_was_not_reported_is_found_in_the_namespace(site: Site) -> None:
     names = site.files("b", 18)
-    for name in names[:2]:
-        site.read(name)
-    site.reported(*names[:2])
+    site.reported(*site.read_all(names[:2]))
     site.steward()
     site.stop(site.collector)
     with site.reading(names[2]):
-        for name in names[3:17]:
-            site.read(name)
+        site.read_all(names[3:17])
         time.sleep(1.1)  # the cache tells times of use to the second
         site.read(names[17])
         time.sleep(2.5)  # its report is sent, and nobody is there
         assert eventually(lambda: "steward-blind" in site.figures.alarms)
         assert "no collector writes" in site.figures.alarms["steward-blind"] and len(site.held()) == 18
         site.collect()
-        assert eventually(lambda: len(site.held()) <= 15)
+        assert site.makes_room()
         assert {name_of(names[2]), name_of(names[17])} <= site.held()
 
 
@@ -93,14 +87,11 @@ def test_a_wrong_clock_is_told_and_removes_no_open_file(
         patched.setenv("CLOCK_SHIFT_S", "-3600")
         site.servers.restart_cache()
     names = site.files("c", 20)
-    for name in names[:2]:
-        site.read(name)
-    site.reported(*names[:2])
+    site.reported(*site.read_all(names[:2]))
     with site.reading(names[0]):
         site.steward()
-        for name in names[2:]:
-            site.read(name)
-        assert eventually(lambda: len(site.held()) <= 15)
+        site.read_all(names[2:])
+        assert site.makes_room()
         assert name_of(names[0]) in site.held()
         assert eventually(lambda: "s behind ours" in site.figures.alarms.get("steward-clock", ""))
 

@@ -21,5 +21,5 @@ def accesses(rows: Iterable[Mapping[str, Any]], **same: Any) -> pa.Table:
         row = {**known, **same, **fields}
         at = row["accessed_at"]
         derived = {"did": f"{row['scope']}:{row['name']}", "known_at": at, "day": f"{at:%Y-%m-%d}"}
-        full.append({name: (derived | row).get(name) for name in SCHEMA.names})
+        full.append(derived | row)
     return pa.Table.from_pylist(full, SCHEMA)

@@ -10,6 +10,7 @@ from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.store.tables import Tables
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+DAYS = 14
 RATE = 2.4e6
 """Bytes read per second of CPU time."""
 
@@ -34,37 +35,34 @@ PIC = (
 )
 
 
-def plant(
-    tables: Tables, planted: tuple[Planted, ...] = PIC, *, seed: int = 1, days: int = 14, per_task: int = 20
-) -> None:
-    """Fill job_records and accesses with `planted` jobs, over `days`, each with a trace and a cache's record.
+def plant(tables: Tables, planted: tuple[Planted, ...] = PIC, *, per_task: int = 20) -> None:
+    """Fill job_records and accesses with `planted` jobs, over `DAYS`, each with a trace and a cache's record.
 
     Jobs of a task have their own mean efficiency, about 4 % around that of their place.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     jobs, reads = list[dict[str, object]](), list[dict[str, object]]()
     for number, place in enumerate(planted):
         for k in range(place.jobs):
             if k % per_task == 0:
                 of_task = place.efficiency * (1 + 0.04 * rng.standard_normal())
             names = f"{number}-{k}", f"{number}-{k // per_task}"
-            job, its_reads = _job(place, *names, of_task, rng=rng, days=days)
+            job, its_reads = _job(place, *names, of_task, rng=rng)
             jobs.append(job)
             reads += its_reads
     for table, rows, time in ((JOB_RECORDS, jobs, "started_at"), (ACCESSES, reads, "accessed_at")):
         schema = arrow_schema(table).append(pa.field("day", pa.string()))
         dated = [{**row, "day": f"{row[time]:%Y-%m-%d}"} for row in rows]
-        full = [{name: row.get(name) for name in schema.names} for row in dated]
-        tables.replace_arrow(table, pa.Table.from_pylist(full, schema))
+        tables.replace_arrow(table, pa.Table.from_pylist(dated, schema))
 
 
 def _job(
-    of: Planted, name: str, task: str, of_task: float, *, rng: np.random.Generator, days: int
+    of: Planted, name: str, task: str, of_task: float, *, rng: np.random.Generator
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
     """A job and its reads."""
     cpu_s = 3600 * rng.lognormal(0, 0.3)
     wall_s = cpu_s / min(0.999, of_task * (1 + 0.03 * rng.standard_normal()))
-    start = START + dt.timedelta(seconds=int(rng.integers(days * 86400 - 3 * 86400)))
+    start = START + dt.timedelta(seconds=int(rng.integers((DAYS - 3) * 86400)))
     end = start + dt.timedelta(seconds=wall_s)
     node, n_bytes = f"wn{rng.integers(100)}.pic.es", int(cpu_s * RATE)
     job = {

@@ -19,13 +19,13 @@ def small_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "MOST_ROWS", 8000)
 
 
-def plant_accesses(store: Tables, *, until_s: int, begin_s: int = 0, seed: int = 1) -> None:
-    """Passes through datasets from `begin_s` to `until_s`, each known an hour after its read."""
-    draw = np.random.default_rng(seed)
+def plant_accesses(store: Tables, *, until_s: int) -> None:
+    """Passes through datasets from 1970 to `until_s`, each known an hour after its read."""
+    draw = np.random.default_rng(1)
     times, names, sets = [], [], []
     for d in range(40):
         period_s = (4 if d % 4 == 0 else 1000) * 3600.0
-        at = begin_s + draw.random() * min(period_s, until_s - begin_s)
+        at = draw.random() * min(period_s, until_s)
         while at < until_s:
             times += [int(at) + 10 * f for f in range(N_FILES)]
             names += [f"set{d}/f{f:03}.{'root' if f else 'tar'}" for f in range(N_FILES)]
@@ -43,7 +43,7 @@ def plant_accesses(store: Tables, *, until_s: int, begin_s: int = 0, seed: int =
         "size_bytes": pa.array(np.full(n, FILE_BYTES)),
         "n_reads": pa.array(np.ones(n, np.int64)),
         "source": ["test"] * n,
-        "event_id": [f"{seed}-{i}" for i in range(n)],
+        "event_id": [f"1-{i}" for i in range(n)],
         "day": [day_label(at) for at in times],
     }
     absent = {f.name: pa.nulls(n, f.type) for f in arrow_schema(ACCESSES) if f.name not in columns}

@@ -100,6 +100,12 @@ def own(local: Mlflow, tmp_path: Path) -> Mlflow:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Tables:
+    """The tables of a test, with the trainings of both versions beside `local`."""
+    return Tables(str(tmp_path / "tables"))
+
+
+@pytest.fixture
 def local(two_versions: Mlflow, tmp_path: Path) -> Mlflow:
     """A copy of `two_versions` to change, and of its table trainings in the folder `tables`."""
     trainings = Path(two_versions.artifacts).parent / "tables" / TRAININGS.name

@@ -19,6 +19,7 @@ from planted_region import (
     registry,
     serve,
     settings_of,
+    tags_of,
 )
 
 from features.common.errors import ModelError
@@ -30,7 +31,6 @@ from jobs.loop.evaluate import promote
 from jobs.loop.evaluate.decisions import Promotion, last_decision
 from jobs.loop.trainings import keep_training, promoted_models
 from models.serving.bundle_files import BUNDLE_FILE, bundle_digest, read_about, read_order
-from models.serving.mlflow_session import mlflow
 from models.serving.registry import load_order
 from models.serving.versions import ModelVersion
 
@@ -54,47 +54,40 @@ def serving(at: Mlflow) -> tuple[str | None, str | None]:
     return known.version_at("emea", "champion"), known.version_at("emea", "steward")
 
 
-def tags(at: Mlflow, version: str) -> dict[str, str]:
-    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
-    return dict(client.get_model_version(*version.split("/")).tags)
-
-
 def test_a_training_keeps_an_order_that_says_why_it_may_not_evict_yet(own: Mlflow) -> None:
     assert load_order(registry(own), "emea", named=None) is None
-    of_second = tags(own, SECOND)
+    of_second = tags_of(own, SECOND)
     assert of_second["may_evict"] == "no: not evaluated yet"
     assert of_second["order"].startswith("within 90m, 3h")
 
 
-def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, tmp_path: Path) -> None:
-    store = Tables(str(tmp_path / "tables"))
+def test_plans_and_order_serve_apart_and_a_rollback_restores_both(own: Mlflow, store: Tables) -> None:
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None, order_saving=0)
     decision = decide(store, own, 1)
     assert (decision.action, decision.may_evict, serving(own)) == ("promote", False, (FIRST, None))
-    assert tags(own, FIRST)["may_evict"].startswith("no: is not significantly better than lru")
+    assert tags_of(own, FIRST)["may_evict"].startswith("no: is not significantly better than lru")
     evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST, order_saving=200)
     decision = decide(store, own, 2)
     assert (decision.action, decision.champion) == ("refuse", FIRST)
     assert (decision.may_evict, decision.steward, serving(own)) == (True, SECOND, (FIRST, SECOND))
     assert {row.against for row in decision.comparisons if row.policy == "steward"} == {"lru", "s3fifo"}
-    of_second = tags(own, SECOND)
+    of_second = tags_of(own, SECOND)
     assert of_second["may_evict"] == "yes"
     assert of_second["may_push"].startswith("no: is not significantly better")
     assert last_decision(store, region="emea") == decision
     evaluate(store, FIRST, 42 * DAY, saving=300, champion=None, order_saving=200)
     assert decide(store, own, 3).steward == FIRST
-    assert tags(own, SECOND)["may_evict"] == f"no: the order that evicts is of {FIRST}"
+    assert tags_of(own, SECOND)["may_evict"] == f"no: the order that evicts is of {FIRST}"
     expected = [(FIRST, SECOND), (FIRST, None), (None, None)]
     for now_s, versions in enumerate(expected, start=4):
         back = promote.rollback(settings_of(store, own), now_s=now_s)
         assert (back.champion, back.steward) == versions == serving(own)
-    assert tags(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
+    assert tags_of(own, SECOND)["may_evict"] == "no: the order that evicts is of none"
 
 
 def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_more(
-    own: Mlflow, tmp_path: Path
+    own: Mlflow, store: Tables
 ) -> None:
-    store = Tables(str(tmp_path / "tables"))
     max_age_s = settings_of(store, own).training.max_age
     decided: list[Promotion] = []
     for version, order_saving, at_s in (
@@ -113,9 +106,8 @@ def test_while_an_order_serves_a_newer_one_is_refused_only_if_it_surely_misses_m
 
 @pytest.mark.parametrize("why", ["older", "taken back", "another capacity"])
 def test_a_version_that_does_not_follow_the_one_that_serves_has_to_win_like_a_first_one(
-    own: Mlflow, tmp_path: Path, why: str
+    own: Mlflow, store: Tables, why: str
 ) -> None:
-    store = Tables(str(tmp_path / "tables"))
     evaluate(store, FIRST, 41 * DAY, saving=0, champion=None, order_saving=200)
     assert decide(store, own, 1).may_evict
     evaluate(store, SECOND, 42 * DAY, saving=0, champion=None, order_saving=0)
@@ -132,8 +124,8 @@ def test_a_version_that_does_not_follow_the_one_that_serves_has_to_win_like_a_fi
     assert (decision.may_evict, decision.steward) == (False, FIRST)
 
 
-def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, tmp_path: Path) -> None:
-    folder, store = bundle_of(own, FIRST), Tables(str(tmp_path / "tables"))
+def test_a_model_without_an_order_may_not_evict_whatever_was_replayed(own: Mlflow, store: Tables) -> None:
+    folder = bundle_of(own, FIRST)
     raw = json.loads((folder / BUNDLE_FILE).read_text())
     (folder / BUNDLE_FILE).write_text(json.dumps(raw | {"order": None, "no_order": "too few accesses"}))
     shutil.rmtree(folder / "order")
@@ -175,8 +167,8 @@ def test_plans_of_a_site_with_stewards_are_judged_beside_one_and_win_only_with_i
     assert (plain.action, plain.may_evict) == ("promote", False)
 
 
-def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) -> None:
-    at, store = registry(own), Tables(str(tmp_path / "tables"))
+def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, store: Tables) -> None:
+    at = registry(own)
     serve(store, own, 1, steward=SECOND)
     served = load_order(at, "emea", named=on_record(store))
     assert served is not None
@@ -192,8 +184,8 @@ def test_a_steward_gets_the_order_that_was_trained(own: Mlflow, tmp_path: Path) 
     assert load_order(at, "emea", named=on_record(store), known=served) is served
 
 
-def test_a_changed_order_serves_nobody(own: Mlflow, tmp_path: Path) -> None:
-    at, folder, store = registry(own), bundle_of(own, SECOND), Tables(str(tmp_path / "tables"))
+def test_a_changed_order_serves_nobody(own: Mlflow, store: Tables) -> None:
+    at, folder = registry(own), bundle_of(own, SECOND)
     serve(store, own, 1, steward=SECOND)
     trees = folder / "order" / "90m.lgb"
     before = bundle_digest(folder)

@@ -49,12 +49,6 @@ class Bomb:
         return os.mkdir, (str(self.left),)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Tables:
-    """The tables of a test, with the trainings of both versions."""
-    return Tables(str(tmp_path / "tables"))
-
-
 def trained_as(store: Tables, version: str) -> ModelVersion:
     return as_trained(trained_versions(store, region="emea"), version)
 

@@ -2,7 +2,7 @@
 
 import functools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from planted_region import (
     registry,
     serve,
     settings_of,
+    tags_of,
 )
 
 from features.common.errors import ModelError, StaleInputError
@@ -32,8 +33,8 @@ from models.serving.mlflow_session import mlflow
 pytestmark = MLFLOW_WARNINGS
 
 
-def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlflow, tmp_path: Path) -> None:
-    store, at = Tables(str(tmp_path / "tables")), registry(local)
+def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlflow, store: Tables) -> None:
+    at = registry(local)
 
     def champion() -> str | None:
         return at.version_at("emea", "champion")
@@ -61,29 +62,24 @@ def test_the_champion_follows_from_evaluations_and_can_be_taken_back(local: Mlfl
         as_of_label(43 * DAY),
     )
     assert {comparison.against for comparison in decision.comparisons} == {LRU, S3FIFO_PLAN, CHAMPION_PLAN}
-    tags = mlflow.tracking.MlflowClient(local.uri).get_model_version(*SECOND.split("/")).tags
+    tags = tags_of(local, SECOND)
     assert (tags["decision"], tags["evaluated_as_of"]) == ("promote", as_of_label(43 * DAY))
     check_rollback(store, local)
 
 
-def may_push(local: Mlflow, version: str) -> str:
-    """The tag of a version in MLflow."""
-    client = mlflow.tracking.MlflowClient(local.uri)
-    return str(client.get_model_version(*version.split("/")).tags["may_push"])
-
-
 def check_rollback(store: Tables, local: Mlflow) -> None:
     at = registry(local)
-    assert may_push(local, SECOND) == "yes"
-    assert may_push(local, FIRST) == f"no: the champion is {SECOND}"
+    assert tags_of(local, SECOND)["may_push"] == "yes"
+    assert tags_of(local, FIRST)["may_push"] == f"no: the champion is {SECOND}"
     at.point("champion", FIRST, tags={})  # by hand: the records know of the second
     assert promote.rollback(settings_of(store, local), now_s=6).champion == SECOND
     assert at.version_at("emea", "champion") == SECOND
     assert promote.rollback(settings_of(store, local), now_s=7).champion == FIRST
     assert at.version_at("emea", "champion") == FIRST
-    assert (may_push(local, FIRST), may_push(local, SECOND)) == ("yes", f"no: the champion is {FIRST}")
+    assert tags_of(local, FIRST)["may_push"] == "yes"
+    assert tags_of(local, SECOND)["may_push"] == f"no: the champion is {FIRST}"
     assert promote.rollback(settings_of(store, local), now_s=8).champion is None
-    assert may_push(local, FIRST) == "no: the champion is none"
+    assert tags_of(local, FIRST)["may_push"] == "no: the champion is none"
     assert at.version_at("emea", "champion") is None
     with pytest.raises(StaleInputError, match="never had a champion"):
         promote.rollback(settings_of(store, local), now_s=9)
@@ -91,8 +87,7 @@ def check_rollback(store: Tables, local: Mlflow) -> None:
     assert actions == ["refuse", "promote", "promote", "refuse", "promote", "rollback", "rollback"]
 
 
-def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, tmp_path: Path) -> None:
-    store = Tables(str(tmp_path / "tables"))
+def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, store: Tables) -> None:
     evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
     for now_s in (100, 50):
         promote.promote(settings_of(store, local), now_s=now_s)
@@ -101,8 +96,8 @@ def test_decisions_keep_their_order_though_the_clock_is_set_back(local: Mlflow, 
     assert [row["action"] for row in rows] == ["promote", "rollback"] * 2
 
 
-def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) -> None:
-    store, at = Tables(str(tmp_path / "tables")), registry(local)
+def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, store: Tables) -> None:
+    at = registry(local)
 
     def predicting() -> str:
         return loaded(store, local, "champion").version
@@ -130,8 +125,7 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, tmp_path: Path) 
     assert last_decision(store, region="emea").champion_digest == decision.champion_digest
 
 
-def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, tmp_path: Path) -> None:
-    store = Tables(str(tmp_path / "tables"))
+def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, store: Tables) -> None:
     serve(store, local, 0, champion=FIRST)
     evaluate(store, SECOND, 40 * DAY, saving=300, champion=None)
     registry(local).tag(FIRST, {"until": "2001-01-01T00:00:00Z"})  # of MLflow, so nobody believes it
@@ -154,8 +148,7 @@ class Killed(BaseException):
 
 
 def state(settings: Settings, local: Mlflow) -> dict[str, Any]:
-    client, at = mlflow.tracking.MlflowClient(local.uri), registry(local)
-    tags = {version: client.get_model_version(*version.split("/")).tags for version in (FIRST, SECOND)}
+    at, tags = registry(local), {version: tags_of(local, version) for version in (FIRST, SECOND)}
     last = decisions(Tables(settings.tables.root), region="emea")[-1]
     return {
         "aliases": [at.version_at("emea", alias) for alias in ("champion", "steward")],
@@ -209,9 +202,9 @@ def _counting(counted: Callable[..., Any], write: Callable[..., Any]) -> Callabl
 
 
 @pytest.fixture
-def copied(local: Mlflow, tmp_path: Path) -> Iterator[Callable[[], tuple[Settings, Mlflow]]]:
+def copied(local: Mlflow, store: Tables, tmp_path: Path) -> Callable[[], tuple[Settings, Mlflow]]:
     """Makes copies of a site whose first version serves, and whose second won the newest evaluation."""
-    store, n_copies = Tables(str(tmp_path / "tables")), 0
+    n_copies = 0
     evaluate(store, FIRST, 41 * DAY, saving=300, champion=None)
     promote.promote(settings_of(store, local), now_s=1)
     evaluate(store, SECOND, 43 * DAY, saving=300, champion=FIRST)
@@ -225,7 +218,7 @@ def copied(local: Mlflow, tmp_path: Path) -> Iterator[Callable[[], tuple[Setting
         moved = local.model_copy(update={"uri": f"sqlite:///{folder}/mlflow.db"})
         return settings_of(Tables(str(folder / "tables")), moved), moved
 
-    yield copy
+    return copy
 
 
 def check_every_kill(

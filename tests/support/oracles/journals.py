@@ -56,8 +56,8 @@ def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> 
     finish(journal, pin.item_id, Receipt(ItemState.DONE, renewed_at_s=renewed_at_s), now_s=pin.as_of_s + 1)
 
 
-def due(journal: Journal, now_s: float, touch_every_s: int = 100) -> list[str]:
-    return [pin.item_id for pin in journal.reports.due_pins("xc", now_s=now_s, touch_every_s=touch_every_s)]
+def due(journal: Journal, now_s: float) -> list[str]:
+    return [pin.item_id for pin in journal.reports.due_pins("xc", now_s=now_s, touch_every_s=100)]
 
 
 def _lease(journal: Journal) -> Lease:

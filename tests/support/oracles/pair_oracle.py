@@ -16,6 +16,20 @@ class Wishes(NamedTuple):
     evict: Sequence[int]
 
 
+def peak_of(inflows: Sequence[int], cycle_s: int) -> int:
+    """What about one cycle of the last day's exceeds, between the two next to it."""
+    last_day = sorted(inflows[-max(1, 86400 // cycle_s) :])
+    at = max(0.5, 1 - cycle_s / 86400) * (len(last_day) - 1)
+    below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
+    return int(below + (above - below) * (at - int(at)))
+
+
+def sure_of(inflows: Sequence[int], cycle_s: int) -> int:
+    """The smaller of the last cycle's and of the one a day before the next; 0 before a day is over."""
+    n = 86400 // cycle_s
+    return 0 if n < 2 or len(inflows) < n else min(inflows[-1], inflows[-n])
+
+
 class Pair:
     """The cache; `rows`: time, requested bytes, hit, refetched bytes of each read; `came`: see `ends`."""
 
@@ -88,9 +102,6 @@ class Pair:
 
     def state(self, now: int, cycle_s: int) -> dict[str, Any]:
         files = sorted(self.used_at)
-        last_day = sorted(self.inflows[-max(1, 86400 // cycle_s) :])
-        at = max(0.5, 1 - cycle_s / 86400) * (len(last_day) - 1)
-        below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
         return {
             "as_of_s": now,
             "item": files,
@@ -98,13 +109,9 @@ class Pair:
             "last_access_s": [self.last_s[f] for f in files],
             "pinned": [f in self.pins for f in files],
             "inflow_bytes": self.inflow,
-            "sure_inflow_bytes": self.sure(86400 // cycle_s),
-            "peak_inflow_bytes": int(below + (above - below) * (at - int(at))),
+            "sure_inflow_bytes": sure_of(self.inflows, cycle_s),
+            "peak_inflow_bytes": peak_of(self.inflows, cycle_s),
         }
-
-    def sure(self, per_day: int) -> int:
-        known = per_day > 1 and len(self.inflows) >= per_day
-        return min(self.inflows[-1], self.inflows[len(self.inflows) - per_day]) if known else 0
 
     def result(self, count_from_s: int) -> dict[str, int]:
         rows = [row for row in self.rows if row[0] >= count_from_s]

@@ -85,10 +85,10 @@ def perfect(trace: Trace, at_s: int, horizons: tuple[int, ...] = HORIZONS) -> Sc
     return Scores(at_s, item, trace.size_bytes[item], horizons, chance, last_read_s[item])
 
 
-def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: float = 0.1) -> PushedWorld:
-    """A month of SoCal's kind, in a cache that holds `share` of what is read."""
+def pushed_world() -> PushedWorld:
+    """24 days of SoCal's kind, in a cache that holds a tenth of what is read."""
     values = tomllib.loads((ROOT / "conf" / "workloads" / "socal.toml").read_text())
-    workload = generate(WorkloadConfig.from_mapping(values | {"scale": scale, "days": days, "seed": seed}))
+    workload = generate(WorkloadConfig.from_mapping(values | {"scale": 0.02, "days": 24, "seed": 11}))
     whole = trace_of(workload)
     used, item = np.unique(whole.item, return_inverse=True)
     names = pa.array([f"cms:/store/mc/w/f{i}.root" for i in range(used.size)])
@@ -96,7 +96,7 @@ def pushed_world(*, days: int = 24, scale: float = 0.02, seed: int = 11, share: 
     control = np.arange(used.size) % 20 == 7
     files = plain_files(used.size, is_control=control)
     planner = Recording(ValuePlanner(lambda at: perfect(trace, at), LIMITS, files, 2 * DAY_S), [], [])
-    config = CacheConfig(int(share * trace.footprint_bytes))
+    config = CacheConfig(int(0.1 * trace.footprint_bytes))
     outcome = np.zeros(trace.n_accesses, np.uint8)
     observed = simulate(trace, config, planner=planner, cycle_s=CYCLE_S, outcome=outcome)
     size, hit = trace.size_bytes[trace.item], (outcome & HIT) != 0

@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from prefetch.actions import Action
@@ -29,8 +29,12 @@ def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | No
     return item_of(f"{plan}-{action}-{number}", "c", lfn, action, as_of_s=AS_OF_S + plan, **numbers)
 
 
-def run(target: Any, journal: Journal, **limits: Any) -> PushSummary:
-    return push(target, journal, cache="c", limits=PushLimits(**({"timeout_s": 20.0} | AT_ONCE | limits)))
+def run(
+    target: Any, journal: Journal, items: Sequence[Item] = (), *, cache: str = "c", **limits: Any
+) -> PushSummary:
+    """Record a plan of `items`, if there are any, and push what is planned at once."""
+    journal.plans.record_plan(items, now_s=time.time())
+    return push(target, journal, cache=cache, limits=PushLimits(**({"timeout_s": 20.0} | AT_ONCE | limits)))
 
 
 class Fake:

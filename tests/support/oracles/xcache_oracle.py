@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from pair_oracle import peak_of, sure_of
 
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState, Planner
@@ -182,19 +183,6 @@ class Brute:
                 self.touch(file, now)
         return fetched
 
-    def peak_inflow(self, cycle_s: int) -> int:
-        """What about one cycle of the last day's exceeds, between the two next to it."""
-        self.inflows.append(self.inflow)
-        last_day = sorted(self.inflows[-max(1, 86400 // cycle_s) :])
-        at = max(0.5, 1 - cycle_s / 86400) * (len(last_day) - 1)
-        below, above = last_day[int(at)], last_day[min(int(at) + 1, len(last_day) - 1)]
-        return int(below + (above - below) * (at - int(at)))
-
-    def sure_inflow(self, cycle_s: int) -> int:
-        """The smaller of the last cycle's and of the one a day before the next; 0 before a day is over."""
-        n = 86400 // cycle_s
-        return 0 if n < 2 or len(self.inflows) < n else min(self.inflows[-1], self.inflows[-n])
-
     def last_use(self, file: int, now: int) -> int:
         """The last close or the arrival, never a touch."""
         record = self.files[file]
@@ -204,6 +192,7 @@ class Brute:
 
     def state(self, now: int, cycle_s: int) -> CacheState:
         files = ids(sorted(self.files))
+        self.inflows.append(self.inflow)
         return CacheState(
             as_of_s=now,
             capacity_bytes=self.config.capacity_bytes,
@@ -215,9 +204,9 @@ class Brute:
             pinned=np.array([f in self.pins for f in files], bool),
             is_open=np.array([self.files[f].is_open(now) for f in files], bool),
             inflow_bytes=self.inflow,
-            peak_inflow_bytes=self.peak_inflow(cycle_s),
+            peak_inflow_bytes=peak_of(self.inflows, cycle_s),
             lru_age_s=self.age,
-            sure_inflow_bytes=self.sure_inflow(cycle_s),
+            sure_inflow_bytes=sure_of(self.inflows, cycle_s),
         )
 
 

@@ -1,24 +1,32 @@
-"""Commands that others have started on this machine: found by their words, killed, or stopped for a while."""
+"""Our program as a process, and commands that others have started: found by words, killed, or stopped."""
 
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from jobs.local_site.local.process import running_processes
 
+COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
+
+
+def command_lines() -> dict[int, str]:
+    """The words of every process on this machine, by its pid."""
+    lines = {}
+    for pid in running_processes():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            lines[pid] = words.replace(b"\0", b" ").decode(errors="replace")
+    return lines
+
 
 def running(words: str) -> list[int]:
     """Processes of Python whose command line holds `words`."""
-    pids = []
-    for pid in running_processes():
-        with contextlib.suppress(OSError):
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if words in line and "python" in line.split(" ")[0]:
-                pids.append(pid)
-    return pids
+    lines = command_lines().items()
+    return [pid for pid, line in lines if words in line and "python" in line.split(" ")[0]]
 
 
 def awaited(words: str, *, within_s: float) -> int:

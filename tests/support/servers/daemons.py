@@ -12,12 +12,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 import pytest
 
 from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
 
-__all__ = ["PATIENCE_S", "NoServer", "end", "free_ports", "listens", "needed", "open_folder", "start", "wait"]
+__all__ = ["PATIENCE_S", "NoServer", "answers", "end", "free_ports", "listens", "needed", "open_folder"]
+__all__ += ["start", "up", "wait"]
 
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
@@ -79,11 +81,29 @@ def end(*processes: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+@contextlib.contextmanager
+def up(ready: Callable[[], bool], folder: Path, *processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Processes that are `ready`, as `wait` has it, and end with the block."""
+    try:
+        wait(ready, folder, *processes)
+        yield
+    finally:
+        end(*processes)
+
+
 def listens(port: int) -> bool:
     """Whether somebody takes connections at a port of this machine."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers `url` with success, whoever has signed its certificate."""
+    try:
+        return httpx.get(url, timeout=5, verify=False).is_success
+    except httpx.TransportError:
+        return False
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

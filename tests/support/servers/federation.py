@@ -1,21 +1,19 @@
 """A real redirector (`xrootd` and `cmsd`), its XCaches and their origin, on loopback."""
 
 import contextlib
-import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from daemons import free_ports, listens, open_folder
 from steward_site import eventually
 
-from features.common.errors import ServiceError
+from features.common.errors import ServiceError, TargetUnavailable
 from jobs.local_site.local import xrootd
 from jobs.local_site.local.daemon import Daemon, folder_for_all, hand_over
-from jobs.local_site.local.process import free_ports
+from prefetch.xcache.redirector import Redirector
 
 # The defaults wait for 90 s at the start, 5 s for a look-up, and 10 min for a node that is lost.
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
-
-
 _LOGIN_S = 20
 
 
@@ -39,8 +37,7 @@ class Cmsd(Daemon):
     def answers(self) -> bool:
         """Whether it listens, or is initialized."""
         if self.port:
-            with socket.socket() as asking:
-                return asking.connect_ex(("127.0.0.1", self.port)) == 0
+            return listens(self.port)
         return self.tells("initialization completed")
 
     def tells(self, words: str) -> bool:
@@ -121,14 +118,38 @@ class Federation:
         path.write_bytes(content)
         path.chmod(0o644)
 
+    def seen_by(self, *names: str) -> Redirector:
+        """The redirector, as who configures the nodes called `names` asks it."""
+        urls = {name: [f"127.0.0.1:{self.nodes[name].port}"] for name in names}
+        return Redirector(self.redirector.url, urls)
+
+    def settings(self, names: Sequence[str], folder: Path, more: str = "") -> str:
+        """The nodes called `names` as caches, with a journal in `folder`; `more`: lines of each cache."""
+        caches = "".join(
+            f'[caches.{node.name}]\nname = "{node.name}"\nkind = "xcache"\nsite = "EDGE"\ncapacity = "1GB"\n'
+            f'url = "{node.url}"\nnamespace = "{node.namespace}"\n'
+            f'redirector = "{self.redirector.url}"\n{more}'
+            for node in map(self.nodes.__getitem__, names)
+        )
+        journal = f'[push]\njournal = "{folder}/journal.db"\nretry_after = "0s"\n'
+        return f"[plan]\ncontrol_share = 0.0\n{journal}{caches}"
+
+
+def serving(redirector: Redirector) -> frozenset[str]:
+    """The names of the nodes that the redirector serves; none while it does not answer."""
+    try:
+        return redirector.serving()
+    except TargetUnavailable:
+        return frozenset()
+
 
 @contextlib.contextmanager
-def running(folder: Path, names: tuple[str, ...]) -> Iterator[Federation]:
+def running(names: Sequence[str]) -> Iterator[Federation]:
     """A running federation of nodes called `names`. Raises ServiceError."""
     if (fault := xrootd.available()) is not None:
         raise ServiceError(fault)
-    site = Federation(folder)
-    with contextlib.ExitStack() as stack:
+    with open_folder() as folder, contextlib.ExitStack() as stack:
+        site = Federation(folder / "f")
         parts: list[Daemon | Node] = [site.origin, site.redirector, *map(site.add, names)]
         for part in parts:
             stack.callback(part.stop)

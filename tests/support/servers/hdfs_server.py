@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import end, free_ports, start, wait
+from daemons import free_ports, start, up
 
 from jobs.local_site.local.hdfs import DATA_NODE, NAME_NODE, is_up, prepared
 
@@ -17,8 +17,5 @@ def running(folder: Path) -> Iterator[str]:
     nodes = [
         start([*words, node], folder / f"{node.rpartition('.')[2]}.log") for node in (NAME_NODE, DATA_NODE)
     ]
-    try:
-        wait(lambda: is_up(http_port), folder, *nodes)
+    with up(lambda: is_up(http_port), folder, *nodes):
         yield f"hdfs://localhost:{rpc_port}"
-    finally:
-        end(*nodes)

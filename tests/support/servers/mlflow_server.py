@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-from daemons import end, free_ports, start, wait
+from daemons import answers, free_ports, start, up
 
 
 @contextmanager
@@ -22,16 +21,6 @@ def running(folder: Path, *words: str, **env: str) -> Iterator[str]:
     command += ["--serve-artifacts", "--artifacts-destination", (folder / "artifacts").as_uri()]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     server = start([*command, *words], folder / "server.log", env=os.environ | quiet | env)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait(lambda: _answers(f"{url}/health"), folder, server)
+    url = f"http://127.0.0.1:{port}"
+    with up(lambda: answers(f"{url}/health"), folder, server):
         yield url
-    finally:
-        end(server)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=2).is_success
-    except httpx.TransportError:
-        return False

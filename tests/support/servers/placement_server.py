@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,7 +16,8 @@ from typing import Any
 
 import httpx
 import numpy as np
-from daemons import PATIENCE_S
+from commands import COMMAND
+from daemons import PATIENCE_S, answers
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
@@ -116,30 +116,26 @@ def serving(
 ) -> Iterator[PlacementServer]:
     """The command itself, ended by SIGTERM with the block; `more` are settings of [serve], `env` others."""
     with tempfile.TemporaryDirectory() as folder:
-        tokens = configured(Path(folder), caches)
-        words = ["serve", "--port", "0", "--conf", folder]
-        yield from _served(words, {"database": str(database), "token": OPERATOR} | tokens | more, env)
-
-
-def _served(words: list[str], named: Mapping[str, str], more: Mapping[str, str]) -> Iterator[PlacementServer]:
-    env = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(more)
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from jobs.cli.main import main; main()", *words],
-        env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | env,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        address = re.search(r"(https?://[^ ,]+)", line)
-        assert address, line + process.stderr.read()
-        _wait(address[1])
-        yield PlacementServer(address[1], process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=90)
+        named = {"database": str(database), "token": OPERATOR} | configured(Path(folder), caches) | more
+        variables = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(env)
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0", "--conf", folder],
+            env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | variables,
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            address = re.search(r"(https?://[^ ,]+)", line)
+            assert address, line + process.stderr.read()
+            url = address[1]
+            eventually(lambda: answers(f"{url}/health"))
+            yield PlacementServer(url, process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=90)
 
 
 @contextmanager
@@ -163,7 +159,7 @@ def threaded(
     try:
         scheme = "https" if "tls_cert" in more else "http"
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        _wait(url)
+        eventually(lambda: answers(f"{url}/health"))
         yield PlacementServer(url)
     finally:
         server.should_exit = True
@@ -194,13 +190,3 @@ def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:
     while (answer := get(path)).status_code == 503 and time.monotonic() < deadline:
         time.sleep(1.0)
     return answer
-
-
-def _wait(url: str) -> None:
-    def answers() -> bool:
-        try:
-            return httpx.get(f"{url}/health", timeout=5, verify=False).is_success
-        except httpx.TransportError:
-            return False
-
-    eventually(answers)

@@ -138,15 +138,13 @@ def planted(root: Path) -> Tables:
     return store
 
 
-def fit(
-    tables: Tables, mlflow_at: Mlflow, knobs: Knobs, until_s: int = TRAIN_UNTIL_S, *, compare: bool = False
-) -> TrainingAnswer:
+def fit(tables: Tables, mlflow_at: Mlflow, knobs: Knobs, *, compare: bool = False) -> TrainingAnswer:
     steps: list[tuple[int, int, str]] = []
     answer = train.train_and_record(
         RegionData(LOCAL, tables, SPEC, "emea"),
         knobs,
         mlflow_at,
-        until_s=until_s,
+        until_s=TRAIN_UNTIL_S,
         compare=compare,
         on_progress=lambda *step: steps.append(step),
     )
@@ -164,6 +162,12 @@ def bundle_of(at: Mlflow, version: str) -> Path:
     client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
     run = client.get_run(str(client.get_model_version(*version.split("/")).run_id))
     return Path(run.info.artifact_uri.removeprefix("file://")) / "bundle"
+
+
+def tags_of(at: Mlflow, version: str) -> dict[str, str]:
+    """The tags of a version."""
+    client = mlflow.tracking.MlflowClient(at.uri, registry_uri=at.uri)
+    return dict(client.get_model_version(*version.split("/")).tags)
 
 
 def loaded(store: Tables, at: Mlflow, *aliases: str) -> RegionModels:

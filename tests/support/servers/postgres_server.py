@@ -2,12 +2,12 @@
 
 import os
 import pwd
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from commands import held
 from daemons import PATIENCE_S, NoServer, free_ports
 
 
@@ -37,15 +37,10 @@ class PostgresServer:
         """It keeps its connections and answers nothing while the block runs."""
         (postmaster,) = (self._folder / "data" / "postmaster.pid").read_text().split()[:1]
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        stopped = [int(pid) for pid in (postmaster, *children)]
-        try:
-            for pid in stopped:
-                os.kill(pid, signal.SIGSTOP)
+        with ExitStack() as stack:
+            for pid in (postmaster, *children):
+                stack.enter_context(held(int(pid)))
             yield
-        finally:
-            for pid in stopped:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
 
     def _run(self, name: str, *words: str) -> None:
         command = [str(self._binaries / name), "-D", str(self._folder / "data"), *words]

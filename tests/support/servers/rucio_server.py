@@ -2,17 +2,17 @@
 
 import dataclasses
 import os
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from daemons import NoServer, end, free_ports, start, wait
+from daemons import NoServer, answers, free_ports, start, up
 from rucio.client import Client
 
 from features.common.files import user_cache
+from prefetch.rucio.session import RucioAccess
 
 _ALEMBIC = """\
 [alembic]
@@ -90,6 +90,12 @@ class RucioServer:
         return Admin(**hosts, account="root", auth_type="userpass", creds=creds, timeout=30)
 
 
+def access(url: str, folder: Path, **other: Any) -> RucioAccess:
+    """A login at `url` as account root, whose tokens are kept in `folder`; `other`: further fields."""
+    login = {"auth_type": "userpass", "username": "ddmlab", "password": "secret", "account": "root"}
+    return RucioAccess(url=url, tokens=folder / "tokens", **{"timeout_s": 30, **login, **other})
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[RucioServer]:
     """An empty Rucio that keeps its database and logs in `folder`; it ends with the block."""
@@ -97,12 +103,9 @@ def running(folder: Path) -> Iterator[RucioServer]:
     config = _configure(folder, "server", loglevel="ERROR", broker_port=1)
     script = Path(__file__).with_name("rucio_wsgi.py")
     server = _start([_bin("python"), str(script), str(port)], config, folder / "server.log")
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait(lambda: _answers(f"{url}/ping"), folder, server)
+    url = f"http://127.0.0.1:{port}"
+    with up(lambda: answers(f"{url}/ping"), folder, server):
         yield RucioServer(url, folder)
-    finally:
-        end(server)
 
 
 @contextmanager
@@ -111,11 +114,8 @@ def consuming(server: RucioServer, broker_port: int) -> Iterator[None]:
     config = _configure(server.folder, "consumer", loglevel="INFO", broker_port=broker_port)
     log = server.folder / "consumer.log"
     consumer = _start([_bin("python"), _bin("rucio-cache-consumer")], config, log)
-    try:
-        wait(lambda: "connecting to" in log.read_text(), server.folder, consumer)
+    with up(lambda: "connecting to" in log.read_text(), server.folder, consumer):
         yield
-    finally:
-        end(consumer)
 
 
 def _bin(name: str) -> str:
@@ -137,11 +137,3 @@ def _configure(folder: Path, name: str, *, loglevel: str, broker_port: int) -> P
 def _start(command: list[str], config: Path, log: Path) -> Popen[bytes]:
     env = {"PATH": os.environ["PATH"], "RUCIO_CONFIG": str(config), "RUCIO_HOME": str(config.parent)}
     return start(command, log, env=env)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as reply:
-            return bool(reply.status == 200)
-    except OSError:
-        return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from daemons import end, free_ports, start, wait
+from daemons import free_ports, start, up
 
 BUCKET = "tables"
 
@@ -18,11 +18,8 @@ def running(folder: Path) -> Iterator[str]:
     (port,) = free_ports(1)
     endpoint = f"http://127.0.0.1:{port}"
     server = start([sys.executable, "-m", "moto.server", "-p", str(port)], folder / "s3.log")
-    try:
-        wait(lambda: _has_bucket(endpoint), folder, server)
+    with up(lambda: _has_bucket(endpoint), folder, server):
         yield endpoint
-    finally:
-        end(server)
 
 
 def _has_bucket(endpoint: str) -> bool:

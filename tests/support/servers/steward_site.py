@@ -3,17 +3,18 @@
 import contextlib
 import json
 import os
+import pwd
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from commands import COMMAND
 from daemons import NoServer, open_folder
 
 from jobs.local_site.local.process import free_ports
@@ -30,6 +31,8 @@ from prefetch.xcache.session import RemoteFile
 
 MIB = 2**20
 CAPACITY = 20 * MIB
+MOST_FILES = 15
+"""A steward that has just begun keeps so many files of a MiB in a cache of `CAPACITY`."""
 TEST_FILES = "/store/probe/"
 """Only monitoring reads what is there."""
 _OPEN_S = 900.0
@@ -44,7 +47,6 @@ _PURGED = re.compile(r"Finished, removed (\d+) data files")
 _LOOKED = re.compile(r"Purge\(\) Started|purge not required|scheduling purge task")
 """In the log of a cache: 5.5.3 has the first, newer ones the others."""
 _WITHOUT_PTRACE = ("setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace")
-COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
 
 
 class Site:
@@ -171,8 +173,7 @@ class Site:
         self.configure()
         for folder in (self.captures, self.folder / "steward", self.folder / "tables"):
             shutil.rmtree(folder, ignore_errors=True)
-        for path in self.folder.glob("journal.db*"):
-            path.unlink()
+        self.lose_journal()
         self._make_journal()
         self.collector = self.collect()
         self.make_heard()
@@ -248,6 +249,10 @@ class Site:
         """Last parts of the names of files on disk."""
         return {path.name for path in self.servers.namespace.rglob("*.root")}
 
+    def makes_room(self, most_files: int = MOST_FILES) -> bool:
+        """Whether a steward comes down to so many files of a MiB."""
+        return eventually(lambda: len(self.held()) <= most_files)
+
     def purged(self) -> tuple[int, int]:
         """By the cache's own log: how often it has looked whether to purge, and the files that it purged."""
         log = self.servers.cache.log.read_text(errors="replace")
@@ -281,6 +286,11 @@ class Site:
             process.send_signal(signal.SIGCONT)
             self.stop(process)
         self._running.clear()
+
+    def lose_journal(self) -> None:
+        """Remove the files of the journal; a reader that ends takes its own with it."""
+        for path in self.folder.glob("journal.db*"):
+            path.unlink(missing_ok=True)
 
     def _make_journal(self) -> None:
         with contextlib.closing(Journal(str(self.journal))) as journal:
@@ -344,15 +354,18 @@ def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},nr_inodes=0,mode=755", "none", str(folder)]
+    is_root = os.geteuid() == 0
+    as_root = [] if is_root else ["sudo", "-n"]
+    owner = pwd.getpwnam("xrootd").pw_uid if is_root else os.geteuid()  # whom servers run as
+    how = f"size={n_bytes},nr_inodes=0,mode=755,uid={owner}"
+    words = [*as_root, "mount", "-t", "tmpfs", "-o", how, "none", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoServer(f"no disk of its own: {done.stderr.strip()}")
     try:
-        shutil.chown(folder, "xrootd")
         yield
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run([*as_root, "umount", "-l", str(folder)], check=True)
 
 
 def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:

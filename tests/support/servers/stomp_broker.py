@@ -1,7 +1,6 @@
 """A real message broker on this machine: ActiveMQ with STOMP, from the jars of conf/deploy/rucio.sh."""
 
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +16,9 @@ _SHELL = "org.apache.activemq.console.command.ShellCommand"
 
 
 class KeepingBroker:
-    """A broker at `port` that keeps what is published in `folder`, and can be killed and started again.
+    """A broker at `port` on loopback that keeps what is published in `folder` and knows every login.
+
+    It can be killed and started again.
 
     `keystore`: a PKCS #12 file, locked by `tests`, of its certificate and its clients' authority, for TLS.
     """
@@ -34,9 +35,10 @@ class KeepingBroker:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         at = f"{self._scheme}://127.0.0.1:{self.port}{self._query}"
-        self._process = _started(
-            self._folder, at, f"persistent=true&dataDirectory={self._folder}/kept", self._java
-        )
+        how = f"persistent=true&dataDirectory={self._folder}/kept&useJmx=false&useShutdownHook=true"
+        classes = f"{jars('activemq', n=_N_JARS, script='rucio.sh')}/*"
+        words = [java(), *_JAVA, *self._java, "-cp", classes, _SHELL, "start", f"broker:({at})?{how}"]
+        self._process = start(words, self._folder / "broker.log")
         wait(lambda: listens(self.port), self._folder, self._process)
 
     def kill(self) -> None:
@@ -50,20 +52,11 @@ class KeepingBroker:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[int]:
-    """The port on loopback of a broker that keeps nothing and knows every login; it ends with the block."""
-    (port,) = free_ports(1)
-    broker = _started(folder, f"stomp://127.0.0.1:{port}", "persistent=false")
+def running(folder: Path, keystore: Path | None = None) -> Iterator[KeepingBroker]:
+    """A broker that ends with the block."""
+    folder.mkdir(exist_ok=True)
+    broker = KeepingBroker(folder, keystore)
     try:
-        wait(lambda: listens(port), folder, broker)
-        yield port
+        yield broker
     finally:
-        end(broker)
-
-
-def _started(folder: Path, at: str, how: str, java_words: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    program, classes = java(), f"{jars('activemq', n=_N_JARS, script='rucio.sh')}/*"
-    spell = f"broker:({at})?{how}&useJmx=false&useShutdownHook=true"
-    return start(
-        [program, *_JAVA, *java_words, "-cp", classes, _SHELL, "start", spell], folder / "broker.log"
-    )
+        broker.end()

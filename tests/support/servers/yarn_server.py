@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pyspark
-from daemons import end, free_ports, start, wait
+from daemons import free_ports, start, up
 
 from jobs.ground.spark import java
 from jobs.local_site.local.hdfs import JAVA, LOG4J, jars
@@ -41,15 +41,12 @@ def running(
         "spark.yarn.jars": f"local:{Path(pyspark.__file__).parent / 'jars'}/*",
         "spark.yarn.stagingDir": (folder / "staging").as_uri(),
     }
-    try:
-        wait(lambda: _is_up(web_port), folder, *servers)
+    with up(lambda: _is_up(web_port), folder, *servers):
         yield {
             "HADOOP_CONF_DIR": str(folder),
             "CACHECAST_SPARK__MASTER": "yarn",
             "CACHECAST_SPARK__CONF": as_toml(spark),
         }
-    finally:
-        end(*servers)
 
 
 def as_toml(conf: Mapping[str, str]) -> str:
