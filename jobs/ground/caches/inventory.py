@@ -193,10 +193,8 @@ def held_of(row: Mapping[str, Any]) -> Held:
 
 def last(tables: Tables, cache: str, *, at_s: int, since_s: int = 0) -> pa.Table:
     """Names, dids and bytes of the cache's last inventory from `since_s` to `at_s`; empty: there is none."""
-    head, since, until = tables.head(CONTENTS), as_of_label(since_s), as_of_label(at_s)
-    known = (key for key in head.partitions if key[2] == cache and since <= key[1] <= until)
-    newest = {key: head.partitions[key] for key in sorted(known, key=_moment)[-1:]}
-    return read_partitions(head, newest, ["name", "did", "bytes_on_disk"])
+    newest = tables.newest(CONTENTS, owner=cache, after=as_of_label(since_s - 1), until=as_of_label(at_s))
+    return newest.rows(["name", "did", "bytes_on_disk"])
 
 
 def check_loss(tables: Tables, cache: str, *, held_bytes: int, at_s: int, share: float) -> None:
