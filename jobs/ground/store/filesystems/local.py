@@ -110,13 +110,13 @@ class LocalStore:
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with _refusals():
-            return read_parquet(self._path(name), columns, schema)
+            return read_parquet(str(self._folder / name), columns, schema)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
-        return pq.read_metadata(self._path(name))
+        return pq.read_metadata(self._folder / name)
 
     def write_parquet(self, name: str, rows: pa.Table) -> str:
-        with _refusals(), Path(self._path(name)).open("wb") as file:
+        with _refusals(), (self._folder / name).open("wb") as file:
             digest = write_parquet(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -140,9 +140,6 @@ class LocalStore:
         raise InputError(
             f"{self.root}/{name} is a lock of this machine: it ends with the process that holds it"
         )
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
 
 
 @contextmanager
