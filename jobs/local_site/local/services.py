@@ -11,11 +11,12 @@ from importlib import resources
 from pathlib import Path
 
 from features.common.errors import InputError, ServiceError
+from features.common.files import write
 from features.common.progress import Advance
 from jobs.ground.store.locks import exclusive
 from jobs.local_site.local import hdfs
 from jobs.local_site.local.process import Service, Services, ServiceState
-from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened, write_private
+from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened
 from jobs.local_site.local.xrootd import available, prepared
 from jobs.operator.operate import doctor
 
@@ -117,10 +118,9 @@ def prepare_airflow(site: LocalSite) -> None:
     `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
     """
     login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
-    write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
-    write_private(
-        by_hand, "".join(f"export {key}={shlex.quote(v)}\n" for key, v in airflow_env(site).items())
-    )
+    write(login, json.dumps({"admin": site.secret("airflow-password")}), mode=0o600)
+    exports = [f"export {key}={shlex.quote(value)}\n" for key, value in airflow_env(site).items()]
+    write(by_hand, "".join(exports), mode=0o600)
     if not (site.out / "airflow" / "airflow.db").exists():
         pools = resources.files("conf") / "deploy" / "pools.json"
         env = os.environ | airflow_env(site)
