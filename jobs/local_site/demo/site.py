@@ -103,10 +103,6 @@ class Site:
     def conf(self) -> Path:
         return self.out / "conf"
 
-    @property
-    def raw(self) -> Path:
-        return self.out / "raw"
-
     def settings(self) -> Settings:
         return Settings.load(self.conf, base=self.base, tables=self.tables)
 
