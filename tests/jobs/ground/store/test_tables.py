@@ -89,12 +89,6 @@ def test_rows_come_back_with_their_partition(tables: Tables) -> None:
     assert tables.read_arrow(REJECTS, until=DAY, columns=["day"]).to_pydict() == {"day": [DAY, DAY]}
 
 
-def test_replacing_one_partition_leaves_the_others(tables: Tables) -> None:
-    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1), rejects("2026-03-02", 2)]))
-    tables.replace_arrow(REJECTS, rejects(DAY, 5))
-    assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 5]
-
-
 def test_equal_content_is_no_new_commit_and_an_equal_id(tables: Tables) -> None:
     first = tables.replace_arrow(REJECTS, rejects(DAY, 1))
     assert tables.replace_arrow(REJECTS, rejects(DAY, 1)) == first
