@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from features.common import files
 from features.common.arrays import BoolArray
 from features.common.errors import (
-    ConfigError,
     LimitError,
     PushError,
     StaleInputError,
@@ -55,15 +54,13 @@ def target(
 ) -> CacheTarget:
     """The target of `cache`; `redirector`: to ask before a prefetch.
 
-    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
+    Raises ConfigError if it cannot log in, and TargetUnavailable if the file system of one of its folders
+    does not answer.
     """
     if (silent := files.silent(cache.folders)) is not None:
         raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
-        if cache.origin is None:
-            raise ConfigError(
-                f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
-            )
+        assert cache.origin is not None, "settings without it are refused"
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     log_in(cache)
     return XCacheTarget(
