@@ -106,9 +106,8 @@ class Store(Protocol):
     of several `put_if_absent` of a name, even concurrent ones, exactly one returns True.
     """
 
-    @property
-    def root(self) -> str:
-        """The folder as people, Spark and `store_at` name it."""
+    root: str
+    """The folder as people, Spark and `store_at` name it."""
 
     def below(self, name: str) -> Store:
         """The store of a folder in this one."""

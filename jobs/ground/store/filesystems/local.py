@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import InputError, ServiceError
-from jobs.ground.store.filesystems import read_parquet, write_parquet
+from jobs.ground.store.filesystems import Store, read_parquet, write_parquet
 from jobs.ground.store.locks import exclusive
 
 _REFUSED = {
@@ -31,16 +31,12 @@ _REFUSED = {
 }
 
 
-class LocalStore:
+class LocalStore(Store):
     """A folder of this machine; see `Store`."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is made by the first write."""
-        self._folder = folder
-
-    @property
-    def root(self) -> str:
-        return str(self._folder)
+        self._folder, self.root = folder, str(folder)
 
     def below(self, name: str) -> LocalStore:
         return LocalStore(self._folder / name)
