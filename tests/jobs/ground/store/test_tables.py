@@ -30,9 +30,9 @@ DAY = "2026-03-01"
 PATIENCE_S = 180.0
 
 
-def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
+def rejects(day: str, *n_rows: int) -> pa.Table:
     rows = [
-        {"source": source, "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
+        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
         for k, n in enumerate(n_rows)
     ]
     schema = arrow_schema(REJECTS).append(pa.field("day", pa.string(), nullable=False))
