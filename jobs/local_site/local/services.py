@@ -117,15 +117,21 @@ def prepare_airflow(site: LocalSite) -> None:
     write(login, json.dumps({"admin": site.secret("airflow-password")}), mode=0o600)
     exports = [f"export {key}={shlex.quote(value)}\n" for key, value in airflow_env(site).items()]
     write(by_hand, "".join(exports), mode=0o600)
-    if not (site.out / "airflow" / "airflow.db").exists():
-        pools = resources.files("conf") / "deploy" / "pools.json"
-        env = os.environ | airflow_env(site)
+    database = site.out / "airflow" / "airflow.db"
+    if database.exists():
+        return
+    pools = resources.files("conf") / "deploy" / "pools.json"
+    env = os.environ | airflow_env(site)
+    try:
         for words in (["db", "migrate"], ["pools", "import", str(pools)]):
             command = [sys.executable, "-m", "airflow", *words]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             if done.returncode:
                 errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
                 raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
+    except BaseException:
+        database.unlink(missing_ok=True)  # else the next start would take it for whole
+        raise
 
 
 def _hdfs(site: LocalSite) -> Iterator[Service]:
