@@ -49,21 +49,14 @@ def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service
     return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", there(pids), within_s=60)
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_their_own(
     tmp_path: Path, keeper: Services, stranger: subprocess.Popen[bytes]
 ) -> None:
     parent = int(keeper.start(service(tmp_path)).pid)
     family = {parent, *map(int, (tmp_path / "family").read_text().split())}
-    assert all(lives(pid) for pid in family)
+    assert family <= running_processes().keys()
     assert keeper.stop() == sorted(family)
-    assert not any(lives(pid) for pid in family)
+    assert family.isdisjoint(running_processes())
     assert stranger.poll() is None
     assert keeper.stop() == []
 
@@ -73,7 +66,7 @@ def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, ke
     marked, stranger = map(int, (tmp_path / "family").read_text().split())
     os.kill(parent, 9)
     assert marked in keeper.stop()
-    assert not lives(marked)
+    assert marked not in running_processes()
     os.kill(stranger, 9)  # with neither a parent nor a mark
 
 
@@ -88,7 +81,7 @@ def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
     replaced = keeper.start(service(tmp_path))
     assert replaced.state == "started"
     assert replaced.pid != first.pid
-    assert not lives(int(first.pid))
+    assert int(first.pid) not in running_processes()
 
 
 def test_a_recycled_pid_is_not_ours(
