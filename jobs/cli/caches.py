@@ -54,9 +54,7 @@ def scan(
 
 
 def collect(
-    out: Annotated[
-        Path, typer.Option(help="folder for the captures, made if it is not there", callback=folder_to_fill)
-    ],
+    out: Annotated[Path, "folder for the captures, made if it is not there", folder_to_fill],
     port: Annotated[int | None, "UDP port to listen on; 0 takes any free one"] = None,
     host: Annotated[str, "address to listen on; 0.0.0.0 for caches elsewhere"] = "127.0.0.1",
     roll_size: Annotated[str, "finish a file at this size"] = "64MB",
@@ -229,10 +227,7 @@ def queue(
 def never_cache(
     settings: Settings,
     cache: Cache,
-    out: Annotated[
-        Path,
-        typer.Option(help="the file to write, where the cache's server reads it", callback=file_to_write),
-    ],
+    out: Annotated[Path, "the file to write, where the cache's server reads it", file_to_write],
 ) -> None:
     """Write the rules of what never to cache as XRootD's blacklist.
 

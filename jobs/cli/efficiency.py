@@ -111,9 +111,7 @@ def site_test(
     repeat: Annotated[int, typer.Option(min=1, max=100, help="rounds")] = 3,
     clients: Annotated[str, "numbers of clients that read at once"] = "1,4,16,64",
     files: Annotated[int, typer.Option(min=1, max=64, help="how many files, unless named by --file")] = 24,
-    write: Annotated[
-        Path | None, typer.Option(help="also write the settings to this TOML file", callback=file_to_write)
-    ] = None,
+    write: Annotated[Path | None, "also write the settings to this TOML file", file_to_write] = None,
     out: options.OutPage = None,
 ) -> None:
     """Measure what a cache and its origins give to jobs.

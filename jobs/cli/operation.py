@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.operator.operate.alarms import CacheStatus, Status
     from prefetch.steward.figures import StewardFigures
 
-_WithRse = Annotated[str, typer.Option("--cache", help="name of a configured cache with an rse")]
+_WithRse = Annotated[str, "name of a configured cache with an rse"]
 rucio = typer.Typer(
     name="rucio",
     help="Report to Rucio what the caches hold, and keep their RSEs safe.",
@@ -145,7 +145,7 @@ def unlock(settings: Settings) -> None:
     console.show({"tables": at.root, "held_by": at.unlock("pull")})
 
 
-def package(out: Annotated[Path, typer.Option(help="zip file to write", callback=file_to_write)]) -> None:
+def package(out: Annotated[Path, "zip file to write", file_to_write]) -> None:
     """Write the program as a zip for spark-submit --py-files.
 
     See docs/hdfs.md.

@@ -74,18 +74,9 @@ Conf = Annotated[
     Path | None,
     typer.Option(help="TOML file or folder with the site's settings [env: CACHECAST_CONF]", exists=True),
 ]
-TablesRoot = Annotated[
-    str | None, typer.Option("--tables", help="root of the tables, instead of [tables] root")
-]
-IfCurrent = Annotated[
-    bool,
-    typer.Option(
-        "--if-current", help="exit with 99 if a later time has overtaken --as-of, or it has not come"
-    ),
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="do it even if it takes away more than the settings allow")
-]
+TablesRoot = Annotated[str | None, "root of the tables, instead of [tables] root"]
+IfCurrent = Annotated[bool, "exit with 99 if a later time has overtaken --as-of, or it has not come"]
+Force = Annotated[bool, "do it even if it takes away more than the settings allow"]
 Cache = Annotated[str, "name of a configured cache"]
 AsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to the newest"]
 MaybeAsOf = Annotated[str | None, "decision time, for example 2026-03-01T04:00:00Z; defaults to now"]
@@ -94,15 +85,8 @@ Capacity = Annotated[str, "capacities, for example 50TB,100TB"]
 CapacityFraction = Annotated[
     str, "capacities as fractions of the bytes of all files read, for example 0.05,0.1"
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        help="also write the answer: .html, .svg, .csv, .parquet or .json", callback=answer_to_write
-    ),
-]
-OutPage = Annotated[
-    Path | None, typer.Option(help="also write it as an HTML page to this file", callback=file_to_write)
-]
+Out = Annotated[Path | None, "also write the answer: .html, .svg, .csv, .parquet or .json", answer_to_write]
+OutPage = Annotated[Path | None, "also write it as an HTML page to this file", file_to_write]
 InMlflow = Annotated[bool, typer.Option("--mlflow", help="also record it as a run in MLflow")]
 
 
@@ -221,7 +205,8 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as Typer takes it: with options in place of its `settings` and of dataclasses of options.
 
     `settings`: --conf and --tables, by which they are loaded. A dataclass: an option for each of its fields.
-    `Annotated[kind, "help"]` is an option with this help; a bool has no `--no-…`. All have `_COMMON`.
+    `Annotated[kind, "help"]` is an option with this help; a bool has no `--no-…`. Of
+    `Annotated[kind, "help", check]` the value goes through `check` first. All have `_COMMON`.
     """
     hints = get_type_hints(command, localns={"Settings": object}, include_extras=True)
     folded: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
@@ -263,10 +248,11 @@ def _name(context: typer.Context) -> str:
 
 
 def _option(name: str, kind: Any, default: object) -> inspect.Parameter:
-    what, *how = getattr(kind, "__metadata__", [None])
-    if isinstance(what, str) and not how:
+    what, *checks = getattr(kind, "__metadata__", [None])
+    if isinstance(what, str):
         words = [f"--{name.replace('_', '-')}"] if kind.__origin__ is bool else []
-        kind = Annotated[kind.__origin__, typer.Option(*words, help=what)]
+        (check,) = checks or [None]
+        kind = Annotated[kind.__origin__, typer.Option(*words, help=what, callback=check)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 

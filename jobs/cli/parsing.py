@@ -155,10 +155,8 @@ def sizes(text: str) -> list[int]:
     return [parse_bytes(part) for part in text.split(",") if part]
 
 
-def seconds(text: str) -> int | None:
-    """The seconds of `300`, `300s` or `5m`; None if nothing is given. Raises InputError."""
-    if not text:
-        return None
+def seconds(text: str) -> int:
+    """The seconds of `300`, `300s` or `5m`. Raises InputError."""
     return int(text) if text.isdecimal() else parse_duration(text)
 
 

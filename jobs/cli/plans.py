@@ -23,17 +23,11 @@ if TYPE_CHECKING:
 
 _DAY_COLUMNS = ("day", "hit_bytes", "lru_wan_bytes", "saved_wan_bytes", "withheld")
 _STEWARD_COLUMNS = ("day", "orders", "wan_bytes", "lru_wan_bytes", "saved_wan_bytes")
-_Action = Annotated[
-    str, typer.Option("--action", help="list only these: evict, unpin, pin, prefetch, separated by commas")
-]
-_Dataset = Annotated[
-    str, typer.Option("--dataset", help="list only files of datasets that match, for example '*/AOD'")
-]
-_Reason = Annotated[str, typer.Option("--reason", help="list only files whose reason has this text")]
-_EvictNow = Annotated[
-    bool, typer.Option("--evict-now", help="evict at once what else is left to the cache's steward")
-]
-_OfPlan = Annotated[str | None, typer.Option("--as-of", help="decision time of one plan; all without it")]
+_Action = Annotated[str, "list only these: evict, unpin, pin, prefetch, separated by commas"]
+_Dataset = Annotated[str, "list only files of datasets that match, for example '*/AOD'"]
+_Reason = Annotated[str, "list only files whose reason has this text"]
+_EvictNow = Annotated[bool, "evict at once what else is left to the cache's steward"]
+_OfPlan = Annotated[str | None, "decision time of one plan; all without it"]
 push = typer.Typer(
     name="push",
     help="Carry out a cache's plan, confirmed by the cache itself.",

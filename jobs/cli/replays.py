@@ -85,12 +85,13 @@ def replay(
     names, own = own_policies(
         parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
     )
+    interval_s = parsing.seconds(purge_interval) if purge_interval else settings.replay.purge_interval
     request = replay_trace.Caches(
         policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
         watermarks=parsing.watermarks(watermarks) if watermarks else None,
-        purge_interval_s=parsing.seconds(purge_interval) or settings.replay.purge_interval,
+        purge_interval_s=interval_s,
         with_bound=not no_bound,
         block_bytes=parse_bytes(block_size) if block_size else None,
         own=own,

@@ -4,17 +4,10 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from jobs.cli import console, parsing
 from jobs.cli.options import Conf, TablesRoot, file_to_write, folder_to_fill
 
-_Local = Annotated[
-    Path,
-    typer.Option(
-        "--out", help="folder of the deployment: settings, tables, logs, secrets", callback=folder_to_fill
-    ),
-]
+_Local = Annotated[Path, "folder of the deployment: settings, tables, logs, secrets", folder_to_fill]
 _LOCAL = Path("local-out")
 
 
@@ -31,7 +24,7 @@ def init(
     records: Annotated[str, "path or glob of the access records; empty: none yet"] = "",
     rucio: Annotated[str, "URL of a Rucio server; empty: none"] = "",
     rucio_account: Annotated[str, "account there; empty: the identity's default"] = "",
-    out: Annotated[Path, typer.Option(help="file to write", callback=file_to_write)] = Path("site.toml"),
+    out: Annotated[Path, "file to write", file_to_write] = Path("site.toml"),
     tables: Annotated[str, "root of the tables; defaults to a folder beside it"] = "",
     force: Annotated[bool, "replace a file that is there"] = False,
 ) -> None:
@@ -104,9 +97,7 @@ def down(out: _Local = _LOCAL) -> None:
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(help="folder for everything the demo makes", callback=folder_to_fill)
-    ] = Path("demo-out"),
+    out: Annotated[Path, "folder for everything the demo makes", folder_to_fill] = Path("demo-out"),
     seed: Annotated[int, "seed of the generated month"] = 1,
     conf: Conf = None,
     tables: TablesRoot = None,

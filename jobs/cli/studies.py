@@ -22,9 +22,7 @@ _MOST_DATASETS = 5  # that the screen shows, the largest; --json has all
 def report(
     settings: Settings,
     reads: AskedReads,
-    out: Annotated[Path, typer.Option(help="the HTML file to write", callback=file_to_write)] = Path(
-        "report.html"
-    ),
+    out: Annotated[Path, "the HTML file to write", file_to_write] = Path("report.html"),
     capacity: Annotated[str, "capacity of the studied cache, for example 50TB"] = "",
     capacity_fraction: Annotated[
         str, "the same as a fraction of the bytes of all files read, for example 0.05"
@@ -155,12 +153,7 @@ def storage(
 
 
 def workload(
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="folder for accesses.parquet and files.parquet, or the raw files", callback=folder_to_fill
-        ),
-    ],
+    out: Annotated[Path, "folder for accesses.parquet and files.parquet, or the raw files", folder_to_fill],
     scenario: Annotated[
         str,
         "demo, mwt2, prague, pic, socal, site, archive, another in conf/workloads, or a TOML file",
@@ -172,9 +165,7 @@ def workload(
     scale: Annotated[float | None, "multiply accesses and files"] = None,
     raw: Annotated[bool, "write Rucio traces and a listing, as JSON lines"] = False,
     conf: Conf = None,
-    tables: Annotated[
-        str | None, typer.Option("--tables", help="write raw files and pull them into these tables")
-    ] = None,
+    tables: Annotated[str | None, "write raw files and pull them into these tables"] = None,
 ) -> None:
     """Generate the accesses and files catalogue of a region.
 
@@ -207,10 +198,7 @@ def forecast(
     as_of: Annotated[str, "last unit that is known: a week number, or a date"],
     horizons: Annotated[str, "how many units ahead, for example 1,4,13,26"],
     out: Annotated[
-        Path,
-        typer.Option(
-            help="CSV to write, with dataset, horizon, probability, expected_accesses", callback=file_to_write
-        ),
+        Path, "CSV to write, with dataset, horizon, probability, expected_accesses", file_to_write
     ],
     cuts: Annotated[
         str | None,

@@ -88,11 +88,11 @@ def text(key: str, value: object) -> str:
         case dict():
             return ", ".join(f"{printable(name)}: {text(name, item)}" for name, item in value.items()) or "–"
         case list() | tuple():
-            return ", ".join(text(key, item) for item in _day_ranges(value)) or "–"
+            return ", ".join(text(key, item) for item in day_ranges(value)) or "–"
     return str(value)
 
 
-def _day_ranges(items: Sequence[object]) -> Sequence[object]:
+def day_ranges(items: Sequence[object]) -> Sequence[object]:
     """`items`; if all are days in their order, each run of days as `2026-03-01 to 2026-03-31`."""
     try:
         days = [dt.date.fromisoformat(str(item)).toordinal() for item in items]

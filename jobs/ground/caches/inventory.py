@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from features.common import files
 from features.common.arrays import BoolArray
 from features.common.errors import (
-    ConfigError,
     LimitError,
     PushError,
     StaleInputError,
@@ -55,15 +54,13 @@ def target(
 ) -> CacheTarget:
     """The target of `cache`; `redirector`: to ask before a prefetch.
 
-    Raises ConfigError, and TargetUnavailable if the file system of one of its folders does not answer.
+    Raises ConfigError if it cannot log in, and TargetUnavailable if the file system of one of its folders
+    does not answer.
     """
     if (silent := files.silent(cache.folders)) is not None:
         raise TargetUnavailable(f"cache {cache.name!r}: {silent}")
     if cache.kind == "directory":
-        if cache.origin is None:
-            raise ConfigError(
-                f"caches.{cache.name}.origin", "a directory cache needs the folder of its origin"
-            )
+        assert cache.origin is not None, "settings without it are refused"
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
     log_in(cache)
     return XCacheTarget(
@@ -193,10 +190,8 @@ def held_of(row: Mapping[str, Any]) -> Held:
 
 def last(tables: Tables, cache: str, *, at_s: int, since_s: int = 0) -> pa.Table:
     """Names, dids and bytes of the cache's last inventory from `since_s` to `at_s`; empty: there is none."""
-    head, since, until = tables.head(CONTENTS), as_of_label(since_s), as_of_label(at_s)
-    known = (key for key in head.partitions if key[2] == cache and since <= key[1] <= until)
-    newest = {key: head.partitions[key] for key in sorted(known, key=_moment)[-1:]}
-    return read_partitions(head, newest, ["name", "did", "bytes_on_disk"])
+    newest = tables.newest(CONTENTS, owner=cache, after=as_of_label(since_s - 1), until=as_of_label(at_s))
+    return newest.rows(["name", "did", "bytes_on_disk"])
 
 
 def check_loss(tables: Tables, cache: str, *, held_bytes: int, at_s: int, share: float) -> None:

@@ -92,13 +92,11 @@ class ClusterSettings(Section):
     n_slots: int = pydantic.Field(gt=0)
 
     @property
-    def cluster(self) -> Cluster:
-        return Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
-
-    @property
     def cached_fraction(self) -> float:
         """The share of a dataset that is worth caching."""
-        return best_cached_fraction(self.cluster)
+        return best_cached_fraction(
+            Cluster(self.network, self.cache_per_node, self.n_nodes, self.workflow_per_slot, self.n_slots)
+        )
 
 
 class PlanSettings(Section):

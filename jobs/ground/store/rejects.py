@@ -2,27 +2,23 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import tenacity
 
 from features.common.errors import ConflictError
 from features.schema import REJECTS, arrow_schema
-from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Tables, read_partitions
 
 _TRIES = 10
 
 
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type(ConflictError),
+    stop=tenacity.stop_after_attempt(_TRIES),
+    reraise=True,
+)
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
     """Replace the rejects of `inputs` of `source` on `day`, which others may do at the same time."""
-    for attempt in range(_TRIES):
-        try:
-            return _replace(tables, source, (day,), inputs, rejects)
-        except ConflictError:
-            if attempt + 1 == _TRIES:
-                raise
-
-
-def _replace(tables: Tables, source: str, key: Key, inputs: pa.Array, rejects: pa.Table) -> None:
-    base = tables.head(REJECTS)
+    base, key = tables.head(REJECTS), (day,)
     if not rejects.num_rows and key not in base.partitions:
         return
     columns = arrow_schema(REJECTS).names

@@ -3,17 +3,17 @@
 Errors for missing tables and days: they name those that exist, and the command that writes others.
 """
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.errors import SchemaError, StaleInputError, bounded
-from features.common.times import DAY_S, day_label, parse_day
+from features.common.times import day_label
 from features.common.units import duration_label
 from features.schema import Table, arrow_schema
 from jobs.ground.store.commits import Key, Snapshot, checked_key
+from jobs.ground.text import day_ranges
 
 
 def conform(table: Table, data: pa.Table) -> pa.Table:
@@ -130,10 +130,7 @@ def days_there(accesses: Snapshot) -> str:
     days = sorted({key[0] for key, part in accesses.partitions.items() if part.n_rows})
     if not days:
         return "there is none on any day"
-    # Consecutive days are as far from the first as from it in the list.
-    runs = itertools.groupby(enumerate(days), lambda numbered: parse_day(numbered[1]) - numbered[0] * DAY_S)
-    spans = [[day for _, day in run] for _, run in runs]
-    texts = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
-    if len(texts) > _MOST_SPANS:
-        texts = [*texts[: _MOST_SPANS - 1], f"further days until {days[-1]}"]
-    return f"there are accesses of {', '.join(texts)}"
+    spans = day_ranges(days)
+    if len(spans) > _MOST_SPANS:
+        spans = [*spans[: _MOST_SPANS - 1], f"further days until {days[-1]}"]
+    return f"there are accesses of {', '.join(map(str, spans))}"

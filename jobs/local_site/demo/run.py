@@ -16,15 +16,13 @@ from features.common.errors import ServiceError
 from features.common.names import names_of
 from features.common.progress import Advance, unwatched
 from features.common.times import DAY_S, HOUR_S, day_label
-from features.common.units import format_bytes
 from features.schema import FILES, PREDICTIONS, RECEIPTS
 from jobs.ground import text
 from jobs.ground.caches.inventory import target
 from jobs.ground.store import generated
-from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row, as_row, select
 from jobs.local_site.demo import pair
-from jobs.local_site.demo.pair import answers_of, rows_of, section
+from jobs.local_site.demo.pair import answers_of, section
 from jobs.local_site.demo.site import Demo, Screen, fresh
 from jobs.local_site.demo.xcache import NAME, DemoCache, read_all, running
 from jobs.loop.ingest import pull
@@ -176,11 +174,10 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
         both = pair.run(caches, seed=seed, base=conf, on_progress=advance)
     with demo.step("report"):
         answer, *_ = answers_of(both)
-        first = [section(both, caches)]
-        build.run(demo.settings, out=page, answers=[answer], first=first, note=f"The plan was {UNPROVEN}")
+        first = section(both, caches)
+        build.run(demo.settings, out=page, answers=[answer], first=[first], note=f"The plan was {UNPROVEN}")
     _show(demo, replays, answers, page)
-    title = f"Two XCaches of {format_bytes(both.capacity_bytes)} side by side, with the same reads"
-    demo.screen.table(rows_of(both), title)
+    demo.screen.table(first.rows, first.title)
     for line in answers_of(both):
         demo.screen.line(line)
     return {
@@ -194,12 +191,12 @@ def run(out: Path, *, seed: int, conf: Path | None, tables: str | None, screen: 
 
 
 def _records(demo: Demo, seed: int) -> Reads:
-    raw, today = demo.site.raw, day_label(demo.as_of_s)
+    raw, today = demo.site.out / "raw", day_label(demo.as_of_s)
     with demo.step("access records") as advance:
         advance(0, 3, "generating raw records")
         first_s = demo.as_of_s - HISTORY_DAYS * DAY_S
         config = workload.load("demo", start_s=first_s, seed=seed, days=HISTORY_DAYS + 1)
-        generated.mark(Tables.of(demo.settings), workload.label(config))
+        generated.mark(demo.tables, workload.label(config))
         month = workload.write(config, out=raw, raw=True)
         # The plan must not know the reads after it: they stay out of the folder that is pulled.
         future = raw / f"future.{today}.jsonl"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from features.common.errors import InputError
+from features.common.files import write
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
 from jobs.ground.settings.layers import SECRETS
@@ -57,10 +58,6 @@ spool = "{out}/trainings"
 assumed_inflow = 0.5  # the demo's cache is small: a few hours of reads turn it over
 model_weight = 1.0  # the demo does not evaluate its model
 """
-_PRIVATE = """\
-[users]
-salt = "{salt}"
-"""
 _CACHE = """\
 name = "{name}"
 kind = "{kind}"
@@ -106,10 +103,6 @@ class Site:
     def conf(self) -> Path:
         return self.out / "conf"
 
-    @property
-    def raw(self) -> Path:
-        return self.out / "raw"
-
     def settings(self) -> Settings:
         return Settings.load(self.conf, base=self.base, tables=self.tables)
 
@@ -130,9 +123,7 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, ord
     (site.conf / "caches").mkdir(parents=True)
     (out / MARKER).touch()
     (site.conf / "base.toml").write_text(_BASE.format(out=out, order=order))
-    private = site.conf / SECRETS
-    private.touch(mode=0o600)
-    private.write_text(_PRIVATE.format(salt=secrets.token_hex(16)))
+    write(site.conf / SECRETS, f'[users]\nsalt = "{secrets.token_hex(16)}"\n', mode=0o600)
     return site
 
 

@@ -85,7 +85,7 @@ class Daemon:
     def words(self, *, with_parent: bool) -> list[str]:
         """The command that runs it; `with_parent`: it ends with the thread that starts it."""
         options = ["-c", str(self._config), "-n", self._role, "-l", f"={self.log}", "-w", str(self._folder)]
-        return [*_asservice_user(with_parent=with_parent), "xrootd", *options]
+        return [*_as_service_user(with_parent=with_parent), "xrootd", *options]
 
     def answers(self) -> bool:
         """Whether a server on its port knows the protocol's handshake."""
@@ -127,7 +127,7 @@ def service_user() -> str | None:
         return None
 
 
-def _asservice_user(*, with_parent: bool) -> list[str]:
+def _as_service_user(*, with_parent: bool) -> list[str]:
     """The words before a command that make it the daemons' user, and perhaps end it with its parent.
 
     Not `Popen(user=…)`: that forks where this only spawns, and a fork runs the handlers of the XRootD client

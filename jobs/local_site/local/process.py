@@ -134,11 +134,11 @@ class Services:
             return False
 
     def _end(self, pids: set[int]) -> None:
-        for sign, patience_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, _STOP_S)):
+        for sign in (signal.SIGTERM, signal.SIGKILL):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
-            deadline = time.monotonic() + patience_s
+            deadline = time.monotonic() + _STOP_S
             while True:
                 for process in self._started:
                     process.poll()  # else it stays as a zombie

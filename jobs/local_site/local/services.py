@@ -6,16 +6,17 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 
 from features.common.errors import InputError, ServiceError
+from features.common.files import write
 from features.common.progress import Advance
 from jobs.ground.store.locks import exclusive
 from jobs.local_site.local import hdfs
 from jobs.local_site.local.process import Service, Services, ServiceState
-from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened, write_private
+from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened
 from jobs.local_site.local.xrootd import available, prepared
 from jobs.operator.operate import doctor
 
@@ -33,27 +34,23 @@ def services(site: LocalSite, *, xrootd: bool) -> Iterator[Service]:
     if site.hdfs.exists():
         yield from _hdfs(site)
     yield mlflow(site)
-    yield _cachecast(site, "placement", ["serve"], f"{_LOCAL}:{site.ports['placement']}")
-    port = str(site.ports["collector"])
-    words = ["collect", "--port", port, "--out", str(site.out / "gstream"), "--roll-every", "5m"]
-    yield _cachecast(site, "collector", words, f"UDP 127.0.0.1:{port}")
+    program, env = [sys.executable, "-m", "jobs"], {"CACHECAST_CONF": str(site.conf)}
+    placement, collector, state = site.ports["placement"], site.ports["collector"], site.out / "steward"
+    at = f"{_LOCAL}:{placement}"
+    yield Service("placement", [*program, "serve"], at, answers(placement, "/health"), env, page=at)
+    words = ["collect", "--port", str(collector), "--out", str(site.out / "gstream"), "--roll-every", "5m"]
+    at = f"UDP 127.0.0.1:{collector}"
+    yield Service("collector", [*program, *words], at, takes_datagrams(collector), env)
     if xrootd:
         ports = (site.ports["origin"], site.ports["cache"])
-        servers = prepared(
-            site.out / "xrootd", ports=ports, gstream_port=site.ports["collector"], reports_opens=True
-        )
+        servers = prepared(site.out / "xrootd", ports=ports, gstream_port=collector, reports_opens=True)
         for name, daemon in (("origin", servers.origin), ("cache", servers.cache)):
             words, at = daemon.words(with_parent=False), f"root://127.0.0.1:{daemon.port}"
             yield Service(name, words, at, daemon.answers)
-    yield steward(site)
+    words, is_healthy = [*program, "steward", "--cache", CACHE], writes(state / CACHE / f"{CACHE}.json")
+    env = {**env, "CACHECAST_STEWARD__STATE": str(state)}
+    yield Service("steward", words, f"cache {CACHE}", is_healthy, env)
     yield from airflow(site)
-
-
-def steward(site: LocalSite) -> Service:
-    state = site.out / "steward"
-    words = [sys.executable, "-m", "jobs", "steward", "--cache", CACHE]
-    env = {"CACHECAST_CONF": str(site.conf), "CACHECAST_STEWARD__STATE": str(state)}
-    return Service("steward", words, f"cache {CACHE}", writes(state / CACHE / f"{CACHE}.json"), env)
 
 
 def mlflow(site: LocalSite) -> Service:
@@ -117,19 +114,24 @@ def prepare_airflow(site: LocalSite) -> None:
     `airflow/env.sh` is for `airflow` commands by hand. Raises ServiceError.
     """
     login, by_hand = site.secret_file(_LOGIN), site.out / "airflow" / "env.sh"
-    write_private(login, json.dumps({"admin": site.secret("airflow-password")}))
-    write_private(
-        by_hand, "".join(f"export {key}={shlex.quote(v)}\n" for key, v in airflow_env(site).items())
-    )
-    if not (site.out / "airflow" / "airflow.db").exists():
-        pools = resources.files("conf") / "deploy" / "pools.json"
-        env = os.environ | airflow_env(site)
+    write(login, json.dumps({"admin": site.secret("airflow-password")}), mode=0o600)
+    exports = [f"export {key}={shlex.quote(value)}\n" for key, value in airflow_env(site).items()]
+    write(by_hand, "".join(exports), mode=0o600)
+    database = site.out / "airflow" / "airflow.db"
+    if database.exists():
+        return
+    pools = resources.files("conf") / "deploy" / "pools.json"
+    env = os.environ | airflow_env(site)
+    try:
         for words in (["db", "migrate"], ["pools", "import", str(pools)]):
             command = [sys.executable, "-m", "airflow", *words]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             if done.returncode:
                 errors = " ".join(done.stderr.splitlines()[-_LAST_LINES:])
                 raise ServiceError(f"airflow {' '.join(words)} failed: {errors}")
+    except BaseException:
+        database.unlink(missing_ok=True)  # else the next start would take it for whole
+        raise
 
 
 def _hdfs(site: LocalSite) -> Iterator[Service]:
@@ -139,14 +141,6 @@ def _hdfs(site: LocalSite) -> Iterator[Service]:
     is_up = answers(http_port, "/jmx?qry=none")
     yield Service("hdfs-namenode", [*words, hdfs.NAME_NODE], at, is_up, page=page)
     yield Service("hdfs-datanode", [*words, hdfs.DATA_NODE], at, lambda: hdfs.is_up(http_port))
-
-
-def _cachecast(site: LocalSite, name: str, words: list[str], at: str) -> Service:
-    port = site.ports[name]
-    page = "" if at.startswith("UDP") else at
-    is_healthy = answers(port, "/health") if page else takes_datagrams(port)
-    env: Mapping[str, str] = {"CACHECAST_CONF": str(site.conf)}
-    return Service(name, [sys.executable, "-m", "jobs", *words], at, is_healthy, env, page)
 
 
 def answers(port: int, path: str) -> Callable[[], bool]:

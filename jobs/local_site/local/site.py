@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from features.common.errors import InputError
+from features.common.files import write
 from jobs.ground.settings.layers import SECRETS
 from jobs.local_site.local.process import free_ports
 from prefetch.journal.journal import Journal
@@ -50,10 +51,6 @@ token_file = "{out}/secrets/placement-token"
 url = "http://127.0.0.1:{airflow}"
 pull = {{ rucio_traces = "{out}/traces/", rucio_files = "{out}/files/", xcache_gstream = "{out}/gstream/" }}
 reports = "{out}/reports"
-"""
-_PRIVATE = """\
-[users]
-salt = "{salt}"
 """
 _XCACHE = """\
 name = "{name}"  # as the server calls itself
@@ -119,13 +116,13 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
         _write_once(out / "secrets" / name, secrets.token_hex(32))
     site = LocalSite(out, _ports(out / "ports.json"))
     if hdfs and not (site.conf / "base.toml").exists():
-        site.hdfs.mkdir()
+        site.hdfs.mkdir(exist_ok=True)  # one that was interrupted may have left it
         tables = f"hdfs://localhost:{site.ports['hdfs']}/tables"
     with closing(Journal(f"{out}/journal.db")) as journal:
         journal.make()  # without one the steward would know of no pins, and evict nothing
     values = {"out": out, "tables": tables or f"{out}/tables", **site.ports}
     _write_once(site.conf / "base.toml", _BASE.format(**values))
-    _write_once(site.conf / SECRETS, _PRIVATE.format(salt=site.secret("salt")))
+    _write_once(site.conf / SECRETS, f'[users]\nsalt = "{site.secret("salt")}"\n')
     if not xrootd:
         (out / "origin").mkdir(exist_ok=True)
         (out / "cache").mkdir(exist_ok=True)
@@ -150,11 +147,6 @@ def _ports(file: Path) -> dict[str, int]:
     return ports
 
 
-def write_private(file: Path, text: str) -> None:
-    file.touch(mode=0o600)
-    file.write_text(text)
-
-
 def _write_once(file: Path, text: str) -> None:
     if not file.exists():
-        write_private(file, text)
+        write(file, text, mode=0o600)

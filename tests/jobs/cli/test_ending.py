@@ -128,41 +128,33 @@ class SignalledInFinalizer:
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_signal_that_comes_in_a_finalizer_ends_what_may_be_ended() -> None:
-    start_s = time.monotonic()
-    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
-        SignalledInFinalizer()
-        time.sleep(20)
-    assert stopping() and time.monotonic() - start_s < 10
+class Hurried(threading.Timer):
+    """Another signal comes before it starts."""
+
+    def start(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        super().start()
 
 
-def test_a_second_signal_while_the_first_is_sent_again_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hurried(threading.Timer):
-        def start(self) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            super().start()
+class Slow(threading.Timer):
+    """The first signal is still reported when the second is sent."""
 
-    monkeypatch.setattr("jobs.ground.signals.threading.Timer", Hurried)
-    start_s = time.monotonic()
-    with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
-        SignalledInFinalizer()
-        SignalledInFinalizer()
-        time.sleep(20)
-    assert stopping() and time.monotonic() - start_s < 10
+    def start(self) -> None:
+        super().start()
+        time.sleep(0.3)
 
 
-def test_a_signal_sent_again_while_the_first_is_still_reported_is_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("timer", "n_signals"), [(threading.Timer, 1), (Hurried, 2), (Slow, 1)], ids=["one", "two", "late"]
+)
+def test_signals_that_come_in_finalizers_end_what_may_be_ended(
+    monkeypatch: pytest.MonkeyPatch, timer: type[threading.Timer], n_signals: int
 ) -> None:
-    class Slow(threading.Timer):
-        def start(self) -> None:
-            super().start()
-            time.sleep(0.3)
-
-    monkeypatch.setattr("jobs.ground.signals.threading.Timer", Slow)
+    monkeypatch.setattr("jobs.ground.signals.threading.Timer", timer)
     start_s = time.monotonic()
     with until_signalled() as stopping, pytest.raises(Stopped), stopping.at_once():
-        SignalledInFinalizer()
+        for _ in range(n_signals):
+            SignalledInFinalizer()
         time.sleep(20)
     assert stopping() and time.monotonic() - start_s < 10
 

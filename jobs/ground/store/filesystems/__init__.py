@@ -36,22 +36,10 @@ def store_at(root: str) -> Store:
         return S3Store(root)
     from jobs.ground.store.filesystems.local import LocalStore  # noqa: PLC0415  it imports this module
 
-    if not scheme and "::" not in root:
-        return LocalStore(Path(root).expanduser().absolute())
-    return LocalStore(Path(_local_path(root)))
-
-
-def _local_path(root: str) -> str:
-    import fsspec  # noqa: PLC0415
-    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
-
-    try:
-        filesystem, path = fsspec.core.url_to_fs(root)
-    except (ValueError, ImportError, OSError) as error:
-        raise ConfigError("tables.root", f"cannot use {root!r}: {error}") from None
-    if not isinstance(filesystem, LocalFileSystem):
+    at = root.removeprefix(f"{scheme}:").removeprefix("//") if scheme in ("file", "local") else root
+    if (scheme and "://" in at) or "::" in at:
         raise ConfigError("tables.root", f"{root!r} is neither a folder nor hdfs:// nor s3a://")
-    return str(path)
+    return LocalStore(Path(at).expanduser().absolute())
 
 
 def write_parquet(file: BinaryIO, rows: pa.Table) -> str:
@@ -118,9 +106,8 @@ class Store(Protocol):
     of several `put_if_absent` of a name, even concurrent ones, exactly one returns True.
     """
 
-    @property
-    def root(self) -> str:
-        """The folder as people, Spark and `store_at` name it."""
+    root: str
+    """The folder as people, Spark and `store_at` name it."""
 
     def below(self, name: str) -> Store:
         """The store of a folder in this one."""

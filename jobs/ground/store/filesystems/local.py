@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import InputError, ServiceError
-from jobs.ground.store.filesystems import read_parquet, write_parquet
+from jobs.ground.store.filesystems import Store, read_parquet, write_parquet
 from jobs.ground.store.locks import exclusive
 
 _REFUSED = {
@@ -31,16 +31,12 @@ _REFUSED = {
 }
 
 
-class LocalStore:
+class LocalStore(Store):
     """A folder of this machine; see `Store`."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is made by the first write."""
-        self._folder = folder
-
-    @property
-    def root(self) -> str:
-        return str(self._folder)
+        self._folder, self.root = folder, str(folder)
 
     def below(self, name: str) -> LocalStore:
         return LocalStore(self._folder / name)
@@ -110,13 +106,13 @@ class LocalStore:
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with _refusals():
-            return read_parquet(self._path(name), columns, schema)
+            return read_parquet(str(self._folder / name), columns, schema)
 
     def parquet_metadata(self, name: str) -> pq.FileMetaData:
-        return pq.read_metadata(self._path(name))
+        return pq.read_metadata(self._folder / name)
 
     def write_parquet(self, name: str, rows: pa.Table) -> str:
-        with _refusals(), Path(self._path(name)).open("wb") as file:
+        with _refusals(), (self._folder / name).open("wb") as file:
             digest = write_parquet(file, rows)
             file.flush()
             os.fsync(file.fileno())
@@ -140,9 +136,6 @@ class LocalStore:
         raise InputError(
             f"{self.root}/{name} is a lock of this machine: it ends with the process that holds it"
         )
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from features.common.errors import ServiceError
 from jobs.ground.store import locks
-from jobs.ground.store.filesystems import read_parquet, write_parquet
+from jobs.ground.store.filesystems import Store, read_parquet, write_parquet
 
 
 class Entry(NamedTuple):
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     modified_s: float
 
 
-class RemoteStore(abc.ABC):
+class RemoteStore(Store):
     """A folder of a file system shared by several machines; see `Store`."""
 
     faults: tuple[type[Exception], ...] = (OSError, RuntimeError)
@@ -38,12 +38,6 @@ class RemoteStore(abc.ABC):
         self.root = root
         self._fs = filesystem
         self._folder = folder
-
-    @abc.abstractmethod
-    def below(self, name: str) -> RemoteStore: ...
-
-    @abc.abstractmethod
-    def put_if_absent(self, name: str, content: bytes) -> bool: ...
 
     @abc.abstractmethod
     def _modified_s(self, info: Mapping[str, Any]) -> float:
@@ -103,13 +97,10 @@ class RemoteStore(abc.ABC):
         with self._service_errors():
             return bytes(self._fs.cat_file(self._path(name)))
 
-    @abc.abstractmethod
-    def make_folder(self, name: str) -> None: ...
-
-    def settle_folders(self, names: Iterable[str]) -> None:  # noqa: B027  the same for all of them
+    def settle_folders(self, names: Iterable[str]) -> None:
         """Do nothing: a NameNode, or S3, answers when a name is durable."""
 
-    def check_writable(self) -> None:  # noqa: B027  the same for all of them
+    def check_writable(self) -> None:
         """Nothing is clear without the server, which refuses the first write."""
 
     def _holds(self, name: str, content: bytes) -> bool:

@@ -8,7 +8,6 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,9 @@ DAY = "2026-03-01"
 PATIENCE_S = 180.0
 
 
-def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
+def rejects(day: str, *n_rows: int) -> pa.Table:
     rows = [
-        {"source": source, "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
+        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
         for k, n in enumerate(n_rows)
     ]
     schema = arrow_schema(REJECTS).append(pa.field("day", pa.string(), nullable=False))
@@ -40,7 +39,6 @@ def rejects(day: str, *n_rows: int, source: str = "s") -> pa.Table:
 
 
 HDFS, S3 = (pytest.param(name, marks=pytest.mark.service) for name in ("hdfs", "s3"))
-BY_PROCESSES = pytest.mark.parametrize("root", ["local", HDFS], indirect=True)
 
 
 @pytest.fixture(params=["local", HDFS, S3])
@@ -87,12 +85,6 @@ def test_rows_come_back_with_their_partition(tables: Tables) -> None:
     assert tables.snapshot(REJECTS).n_rows == 3
     assert tables.read_arrow(REJECTS, since="2026-03-02")["n_rows"].to_pylist() == [3]
     assert tables.read_arrow(REJECTS, until=DAY, columns=["day"]).to_pydict() == {"day": [DAY, DAY]}
-
-
-def test_replacing_one_partition_leaves_the_others(tables: Tables) -> None:
-    tables.replace_arrow(REJECTS, pa.concat_tables([rejects(DAY, 1), rejects("2026-03-02", 2)]))
-    tables.replace_arrow(REJECTS, rejects(DAY, 5))
-    assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 5]
 
 
 def test_equal_content_is_no_new_commit_and_an_equal_id(tables: Tables) -> None:
@@ -177,22 +169,17 @@ def test_an_older_base_loses(tables: Tables) -> None:
     assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 4]
 
 
-def _write_by_processes(write: Callable[[str, int], None], root: str, numbers: Sequence[int]) -> None:
-    """A process of its own per number."""
+@pytest.mark.parametrize("root", ["local", HDFS], indirect=True)
+def test_writers_of_one_partition_never_lose_an_update(tables: Tables) -> None:
+    """Two processes each add 5 to one number, again after every conflict."""
+    tables.replace_arrow(REJECTS, rejects(DAY, 0))
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=write, args=(root, number)) for number in numbers]
+    workers = [context.Process(target=_increment, args=(tables.root, 5)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(PATIENCE_S)
-    assert [worker.exitcode for worker in workers] == [0] * len(numbers)
-
-
-@BY_PROCESSES
-def test_writers_of_one_partition_never_lose_an_update(tables: Tables) -> None:
-    """Two processes each add 5 to one number, again after every conflict."""
-    tables.replace_arrow(REJECTS, rejects(DAY, 0))
-    _write_by_processes(_increment, tables.root, [5, 5])
+    assert [worker.exitcode for worker in workers] == [0, 0]
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [10]
     assert tables.snapshot(REJECTS).number == 11
 

@@ -22,7 +22,6 @@ two = subprocess.Popen(child, start_new_session=True, env={})
 open(sys.argv[1], "w").write(f"{one.pid} {two.pid}")
 time.sleep(600)
 """
-ALONE = "import time; time.sleep(600)"
 
 
 def there(path: Path) -> Callable[[], bool]:
@@ -36,33 +35,30 @@ def keeper(tmp_path: Path) -> Iterator[Services]:
     started.stop()
 
 
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that no deployment has started."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
 def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
     pids = tmp_path / name
     return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", there(pids), within_s=60)
 
 
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_their_own(
-    tmp_path: Path, keeper: Services
+    tmp_path: Path, keeper: Services, stranger: subprocess.Popen[bytes]
 ) -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", ALONE])
-    try:
-        parent = int(keeper.start(service(tmp_path)).pid)
-        family = {parent, *map(int, (tmp_path / "family").read_text().split())}
-        assert all(lives(pid) for pid in family)
-        assert keeper.stop() == sorted(family)
-        assert not any(lives(pid) for pid in family)
-        assert stranger.poll() is None
-        assert keeper.stop() == []
-    finally:
-        stranger.kill()
-        stranger.wait()
+    parent = int(keeper.start(service(tmp_path)).pid)
+    family = {parent, *map(int, (tmp_path / "family").read_text().split())}
+    assert family <= running_processes().keys()
+    assert keeper.stop() == sorted(family)
+    assert family.isdisjoint(running_processes())
+    assert stranger.poll() is None
+    assert keeper.stop() == []
 
 
 def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, keeper: Services) -> None:
@@ -70,7 +66,7 @@ def test_what_a_dead_service_left_behind_is_ended_by_its_mark(tmp_path: Path, ke
     marked, stranger = map(int, (tmp_path / "family").read_text().split())
     os.kill(parent, 9)
     assert marked in keeper.stop()
-    assert not lives(marked)
+    assert marked not in running_processes()
     os.kill(stranger, 9)  # with neither a parent nor a mark
 
 
@@ -85,20 +81,17 @@ def test_a_second_start_leaves_a_healthy_service_alone_and_replaces_a_sick_one(
     replaced = keeper.start(service(tmp_path))
     assert replaced.state == "started"
     assert replaced.pid != first.pid
-    assert not lives(int(first.pid))
+    assert int(first.pid) not in running_processes()
 
 
-def test_a_recycled_pid_is_not_ours(tmp_path: Path, keeper: Services) -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", ALONE])
-    try:
-        (tmp_path / "run").mkdir()
-        begun = running_processes()[stranger.pid].begun
-        (tmp_path / "run" / "family.pid").write_text(f"{stranger.pid} {begun - 1}\n")
-        assert keeper.stop() == []
-        assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()
+def test_a_recycled_pid_is_not_ours(
+    tmp_path: Path, keeper: Services, stranger: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "run").mkdir()
+    begun = running_processes()[stranger.pid].begun
+    (tmp_path / "run" / "family.pid").write_text(f"{stranger.pid} {begun - 1}\n")
+    assert keeper.stop() == []
+    assert stranger.poll() is None
 
 
 def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Services) -> None:
