@@ -244,7 +244,7 @@ class Watch:
                     return
                 self._began, self._due = time.monotonic(), time.monotonic() + RESCAN_EVERY_S
                 self._rescan = Rescan(self._target, self._book, self.follower, now_s=now_s)
-            if self._rescan.step() is None:
+            if not self._rescan.step():
                 return
             self.n_rescans += 1
             self.newest_s = self._rescan.newest_s
