@@ -13,7 +13,7 @@ from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
-from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
+from prefetch.steward.fill import OWN_DISK_SHARE, DataDisks, Inflow, Miscount
 from prefetch.target import CacheTarget, LeftOut
 
 LEAST_SHARE: Final = 0.05
@@ -24,7 +24,6 @@ _HOUR_S: Final = 3600.0
 _MOST_FORCED: Final = 0.6
 """Share of a cache whose eviction by force is advised: of more, a figure is wrong, and no cache too full."""
 _NAME_CHARS: Final = 80
-_NONE_LEFT_OUT: Final = LeftOut()
 
 
 class Marks(NamedTuple):
@@ -45,7 +44,12 @@ class Budget:
     """
 
     def __init__(
-        self, usage: Usage, marks: Marks, *, force: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        usage: DataDisks,
+        marks: Marks,
+        *,
+        force: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.used_bytes = 0
         self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
@@ -82,13 +86,9 @@ class Budget:
         return self.used_bytes - self._inflow.being_freed_bytes - self.target_bytes
 
     def measure(
-        self,
-        held_bytes: int,
-        growing: Sequence[tuple[str, int]],
-        evicted_bytes: int,
-        left_out: LeftOut = _NONE_LEFT_OUT,
+        self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int, left_out: LeftOut
     ) -> None:
-        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`, without those `left_out`;
+        """Measure the disk. `held_bytes`, `growing`: see `DataDisks.used_bytes`, without those `left_out`;
         `evicted_bytes`: since the start.
 
         Raises TargetUnavailable.

@@ -12,7 +12,7 @@ from prefetch.steward.book import Book, Listing
 from prefetch.steward.canary import Canary, OpenFiles
 from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Readers, Report, Restarted
-from prefetch.steward.fill import Usage
+from prefetch.steward.fill import DataDisks
 from prefetch.steward.follower import Follower, name_in
 from prefetch.steward.inventory import Rescan, begin
 from prefetch.target import CacheTarget
@@ -66,7 +66,7 @@ class LiveCache(NamedTuple):
 
     target: CacheTarget
     feed: Feed
-    usage: Usage
+    usage: DataDisks
     opens: OpenFiles
 
 
