@@ -276,9 +276,7 @@ def _rules(session: Session, rse: str) -> set[str]:
         "locks", lambda client: client.get_dataset_locks_by_rse(rse), form={"rule_id": (object,)}
     )
     naming = session.ask(
-        "rules",
-        lambda client: client.list_replication_rules({"rse_expression": rse}),
-        form={"id": (object,)},
+        "rules", lambda client: client.list_replication_rules({"rse_expression": rse}), form={"id": (object,)}
     )
     return {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
 

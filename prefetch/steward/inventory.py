@@ -105,12 +105,7 @@ class Past:
 
 
 def begin(
-    listing: Listing,
-    book: Book,
-    follower: Follower,
-    reports: Iterable[Report],
-    *,
-    now_s: float,
+    listing: Listing, book: Book, follower: Follower, reports: Iterable[Report], *, now_s: float
 ) -> None:
     """Take the files of `listing` and earlier `reports`, in the order in which files were used.
 
