@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from features.common.errors import TargetUnavailable
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK
 from prefetch.xcache.namespace import ServerCount, server_count
@@ -21,7 +21,6 @@ OWN_DISK_SHARE: Final = 0.8
 have.
 """
 _QUANTILE: Final = 0.99
-_HOUR_S: Final = 3600.0
 _SETTLED_S: Final = 60.0
 """Within so many seconds what has arrived is reported, and what was removed is free."""
 _Answer = TypeVar("_Answer")
@@ -142,7 +141,7 @@ class Inflow:
     def __init__(self, look_s: float) -> None:
         self._look_s = look_s
         self._arrived: deque[tuple[int, int]] = deque(maxlen=math.ceil(DAY_S / look_s))
-        self._hour: deque[_Look] = deque(maxlen=math.ceil(_HOUR_S / look_s) + 1)
+        self._hour: deque[_Look] = deque(maxlen=math.ceil(HOUR_S / look_s) + 1)
         self._last = _Look(0.0, 0, 0, 0)
         self._settling = deque[_Look]()
 
