@@ -153,7 +153,8 @@ class Sync:
             self._reported.forget(self._rse, removed)
             counts["added"] += len(added)
             counts["removed"] += len(removed)
-            left = [did for did in pending if did not in {*added, *removed}]
+            confirmed = {*added, *removed}
+            left = [did for did in pending if did not in confirmed]
             if not left or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
