@@ -29,67 +29,30 @@ _READ_TIMEOUT_S = 60.0
 _NOT_A_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
-class DirectoryStream:
-    """Writes `file_close` records as an XCache sends them between restarts: numbered, one per datagram."""
-
-    def __init__(self, path: Path, site: str, started_s: int) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._pseq = 0
-        self._header = {
-            "stod": started_s,
-            "sid": secrets.randbits(48),
-            "src": {"site": site, "host": "localhost", "port": 0, "inst": f"directory-{os.getpid()}"},
-        }
-
-    def send(self, now_s: int, lfn: str, size: int, *, hit: int, missed: int, origin: str | None) -> None:
-        """Append a record of bytes hit and missed. Raises TargetUnavailable if it cannot be written."""
-        record = {"event": "file_close", "lfn": lfn, "size": size, "blk_size": BLOCK_BYTES}
-        n_blocks = n_blocks_of(size)
-        record |= {"n_blks": n_blocks, "n_blks_done": n_blocks if size else 0, "access_cnt": 1}
-        record |= {"attach_t": now_s, "detach_t": now_s, "remotes": [] if origin is None else [origin]}
-        record |= {"b_hit": hit, "b_miss": missed, "b_bypass": 0, "n_cks_errs": 0}
-        with self._lock:
-            self._pseq = (self._pseq + 1) % PSEQ_MODULUS
-            header = {"code": "g", "pseq": self._pseq, **self._header}
-            header["gs"] = {"type": "C", "tbeg": now_s, "tend": now_s}
-            body = "\n".join(json.dumps(part, separators=(",", ":")) for part in (header, record))
-            try:
-                descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-                try:
-                    append(descriptor, frame(now_s, 0, body.encode()))
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise TargetUnavailable(f"cannot write {self._path}: {error.strerror}") from error
-
-
 def n_blocks_of(size_bytes: int) -> int:
     """Blocks of a file as XCache counts them: at least one."""
     return max(1, -(-size_bytes // BLOCK_BYTES))
 
 
 class DirectoryTarget:
-    """A cache in folder `root` of the files below `origin`. `now_s`: the clock of accesses, s since 1970."""
+    """A cache in folder `root` of the files below `origin`."""
 
     left_out = LeftOut()
 
-    def __init__(
-        self, name: str, origin: Path, root: Path, *, now_s: Callable[[], float] = time.time
-    ) -> None:
-        self._name = name
+    def __init__(self, name: str, origin: Path, root: Path) -> None:
+        self.name = name
         self._origin = origin.resolve()
-        self._now_s = now_s
         self.namespace = root / "files"
         self.gstream = root / "gstream.txt"
         self._tmp = root / "tmp"
         for folder in (self.namespace, self._tmp):
             folder.mkdir(parents=True, exist_ok=True)
-        self._stream = DirectoryStream(self.gstream, name, int(now_s()))
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self._recording, self._pseq = threading.Lock(), 0
+        self._sender = {
+            "stod": int(time.time()),
+            "sid": secrets.randbits(48),
+            "src": {"site": name, "host": "localhost", "port": 0, "inst": f"directory-{os.getpid()}"},
+        }
 
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         path = path_below(self.namespace, name)
@@ -132,7 +95,7 @@ class DirectoryTarget:
         """What the folder holds, as there is no server to ask. Raises TargetUnavailable if it is there."""
         confirmed = self.confirm(name)
         if confirmed.held is not None:
-            raise TargetUnavailable(f"{name} came back to cache {self._name!r} meanwhile")
+            raise TargetUnavailable(f"{name} came back to cache {self.name!r} meanwhile")
         return confirmed
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
@@ -144,7 +107,7 @@ class DirectoryTarget:
                 if held is not None:
                     yield held
         if not self.namespace.is_dir():
-            raise TargetUnavailable(f"{self.namespace}, the folder of cache {self._name!r}, is gone")
+            raise TargetUnavailable(f"{self.namespace}, the folder of cache {self.name!r}, is gone")
 
     def read(self, name: str) -> bool:
         """Read `name` as a job would; True if it was here, else it is fetched first."""
@@ -180,7 +143,7 @@ class DirectoryTarget:
     def _has(self, path: Path) -> bool:
         """Whether the file is here. Raises PushRejected if it is a folder."""
         if path.is_dir():
-            raise PushRejected(f"{path.name!r} is a folder in cache {self._name!r}")
+            raise PushRejected(f"{path.name!r} is a folder in cache {self.name!r}")
         return path.exists()
 
     def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
@@ -212,15 +175,36 @@ class DirectoryTarget:
         return size
 
     def _set_last_use(self, path: Path) -> None:
-        now_s = self._now_s()
+        now_s = time.time()
         try:
             os.utime(path, (now_s, now_s))
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise PushRejected(f"cache {self._name!r} does not hold {path.name!r}") from error
+            raise PushRejected(f"cache {self.name!r} does not hold {path.name!r}") from error
 
     def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
-        origin = self._origin.as_uri() if missed else None
-        self._stream.send(int(self._now_s()), checked_lfn(name), size, hit=hit, missed=missed, origin=origin)
+        """Append a `file_close` of bytes hit and missed, as an XCache sends it: numbered, one per datagram.
+
+        Raises TargetUnavailable if it cannot be written.
+        """
+        now_s, n_blocks = int(time.time()), n_blocks_of(size)
+        record = {"event": "file_close", "lfn": checked_lfn(name), "size": size, "blk_size": BLOCK_BYTES}
+        record |= {"n_blks": n_blocks, "n_blks_done": n_blocks if size else 0, "access_cnt": 1}
+        record |= {"attach_t": now_s, "detach_t": now_s}
+        record |= {"remotes": [self._origin.as_uri()] if missed else []}
+        record |= {"b_hit": hit, "b_miss": missed, "b_bypass": 0, "n_cks_errs": 0}
+        with self._recording:
+            self._pseq = (self._pseq + 1) % PSEQ_MODULUS
+            header = {"code": "g", "pseq": self._pseq, **self._sender}
+            header["gs"] = {"type": "C", "tbeg": now_s, "tend": now_s}
+            body = "\n".join(json.dumps(part, separators=(",", ":")) for part in (header, record))
+            try:
+                descriptor = os.open(self.gstream, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                try:
+                    append(descriptor, frame(now_s, 0, body.encode()))
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise TargetUnavailable(f"cannot write {self.gstream}: {error.strerror}") from error
 
 
 def _held(name: str, path: Path) -> Held | None:

@@ -27,11 +27,7 @@ class Reports:
 
     def counts(self, cache: str | None = None, as_of_s: int | None = None) -> dict[str, int]:
         """Number of items per state, of one cache or of all, of one time of planning or of all."""
-        query = sa.select(items.c.state, sa.func.count().label("n_items")).group_by(items.c.state)
-        if cache is not None:
-            query = query.where(*of_plan(cache, as_of_s))
-        with self._database.reading() as connection:
-            n_items = {row.state: row.n_items for row in connection.execute(query)}
+        n_items = self._count_by(items.c.state, *([] if cache is None else of_plan(cache, as_of_s)))
         return {state.value: n_items.get(state, 0) for state in ItemState}
 
     def planned(self, cache: str) -> int:
@@ -42,10 +38,7 @@ class Reports:
         return self._time(sa.select(sa.func.min(items.c.as_of_s)).where(items.c.cache == cache))
 
     def faults(self, cache: str, as_of_s: int | None = None) -> dict[str, int]:
-        query = sa.select(items.c.fault, sa.func.count().label("n_items")).group_by(items.c.fault)
-        failed = (*of_plan(cache, as_of_s), items.c.fault.is_not(None))
-        with self._database.reading() as connection:
-            return {row.fault: row.n_items for row in connection.execute(query.where(*failed))}
+        return self._count_by(items.c.fault, *of_plan(cache, as_of_s), items.c.fault.is_not(None))
 
     def last_errors(self, cache: str, as_of_s: int | None = None) -> list[str]:
         """The errors of the last tries that failed, at most three, the newest first."""
@@ -128,6 +121,12 @@ class Reports:
         since_s, until_s = now_s - touch_every_s, now_s + tables.CLOCK_SLACK_S
         due = [row for row in standing if not since_s < (row["renewed_at_s"] or 0.0) <= until_s]
         return [tables.item_of(row, row["attempts"]) for row in due]
+
+    def _count_by(self, of: sa.Column[Any], *where: sa.ColumnElement[bool]) -> dict[str, int]:
+        """The number of items by a column."""
+        query = sa.select(of, sa.func.count()).where(*where).group_by(of)
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
 
     def _count(self, *where: sa.ColumnElement[bool]) -> int:
         return int(self._scalars(sa.select(sa.func.count()).where(*where))[0])

@@ -10,7 +10,7 @@ from fastapi import Body, Depends, FastAPI, Request, Response
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
@@ -19,7 +19,7 @@ from features.common.hosts import called_by
 from prefetch.placement import messages
 from prefetch.placement.connections import SUBJECT, Gate
 from prefetch.placement.database import Synchroniser
-from prefetch.placement.front import Front, ServiceMetrics, registry
+from prefetch.placement.front import Front, ServiceMetrics
 from prefetch.placement.messages import FileName, SiteName
 from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
 from prefetch.placement.score import Score
@@ -99,7 +99,9 @@ class Api:
         self, service: Service, keeper: Synchroniser, tokens: Tokens, figures: ServiceMetrics
     ) -> None:
         self._service, self._keeper, self._tokens = service, keeper, tokens
-        self._registry = registry(figures)
+        self._registry = CollectorRegistry()
+        self._registry.register(figures)
+        ProcessCollector(registry=self._registry)
 
     async def operators_only(self, request: Request) -> None:
         """Raise HTTPException (401) without the operators' token."""

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from features.common.errors import CachecastError
@@ -261,10 +260,3 @@ def _counters(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
     for key, n in sorted(counts.items()):
         family.add_metric([key], n)
     return family
-
-
-def registry(metrics: ServiceMetrics) -> CollectorRegistry:
-    collectors = CollectorRegistry()
-    collectors.register(metrics)
-    ProcessCollector(registry=collectors)
-    return collectors

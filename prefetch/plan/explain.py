@@ -49,19 +49,13 @@ def reasons(plan: Plan, *, horizon_s: int) -> pa.StringArray:
 
 def _ends(plan: Plan) -> pa.StringArray:
     """Of a file on disk its rank and purpose, of any other its history."""
+    worth = {Action.EVICT.code: " least worth its room: ", Action.PIN.code: " most worth its room: "}
     place = pc.binary_join_element_wise(
-        pa.array(plan.rank).cast(pa.string()),
-        _coded(
-            plan.action,
-            {Action.EVICT.code: " least worth its room: ", Action.PIN.code: " most worth its room: "},
-        ),
-        "",
+        pa.scalar("no. "), pa.array(plan.rank).cast(pa.string()), _coded(plan.action, worth), ""
     )
-    ranked = np.isin(plan.action, [Action.EVICT.code, Action.PIN.code])
+    ranked = pa.array(np.isin(plan.action, list(worth)))
     ends = _coded(plan.action, {action.code: words for action, words in _ENDS.items()})
-    on_disk = pc.binary_join_element_wise(
-        pc.if_else(pa.array(ranked), pc.binary_join_element_wise(pa.scalar("no. "), place, ""), ""), ends, ""
-    )
+    on_disk = pc.binary_join_element_wise(pc.if_else(ranked, place, ""), ends, "")
     unread = pc.if_else(
         pa.array(plan.cause == int(Cause.QUEUED)), "not on disk yet", "unread file of a dataset in use"
     )

@@ -18,14 +18,6 @@ from prefetch.plan.scores import NEVER_S, Barred, Files, Scores
 from prefetch.plan.value import ScoredFiles
 from replay.planner import CacheState
 
-
-def held_bytes(disk: ScoredFiles, files: Files, n_datasets: int) -> IntArray:
-    code = files.dataset[disk.item]
-    held = np.zeros(n_datasets, np.int64)
-    np.add.at(held, code[code >= 0], disk.size_bytes[code >= 0])
-    return held
-
-
 FREED = "room under the high watermark for what a cycle brings"
 NO_ROOM_NEEDED = Limit(0, "there is room enough")
 BY_A_STEWARD = Limit(0, "the cache's steward makes the room")
@@ -69,11 +61,15 @@ class Case:
     @cached_property
     def worth_caching(self) -> IntArray:
         """Bytes of each dataset (by code) that are worth caching: a fraction of those of its candidates."""
-        code = self.files.dataset[self.scores.item]
-        member = code >= 0
-        size = np.zeros(1 + int(self.files.dataset.max(initial=0)), np.int64)
-        np.add.at(size, code[member], self.scores.size_bytes[member])
+        size = self.bytes_by_dataset(self.scores.item, self.scores.size_bytes)
         return (self.limits.cached_fraction * size).astype(np.int64)
+
+    def bytes_by_dataset(self, item: IntArray, size_bytes: IntArray) -> IntArray:
+        """Sums of `size_bytes` of files by dataset (code), int64[d]; files without a dataset do not count."""
+        code = self.files.dataset[item]
+        total = np.zeros(1 + int(self.files.dataset.max(initial=0)), np.int64)
+        np.add.at(total, code[code >= 0], size_bytes[code >= 0])
+        return total
 
     def usable(self, valued: ScoredFiles) -> BoolArray:
         """Which files this cache may hold, bool[n]: not what a rule excludes, nor what is read once."""
@@ -167,7 +163,7 @@ def affordable(case: Case, order: IntArray) -> IntArray:
         origin = files.origin[candidates.item]
         order = within_groups(order, candidates.size_bytes, origin, limits.origin_bytes)
     if limits.cached_fraction < 1:
-        left = case.worth_caching - held_bytes(case.disk, files, case.worth_caching.size)
+        left = case.worth_caching - case.bytes_by_dataset(case.disk.item, case.disk.size_bytes)
         order = within_groups(order, candidates.size_bytes, files.dataset[candidates.item], left)
     return order
 

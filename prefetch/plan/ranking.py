@@ -44,11 +44,7 @@ def _order_few(
 
 @bare
 def _order_ties(
-    order: IntArray,
-    ranked: FloatArray | IntArray,
-    last_use_s: IntArray,
-    item: IntArray,
-    is_left: BoolArray,
+    order: IntArray, ranked: FloatArray | IntArray, last_use_s: IntArray, item: IntArray, is_left: BoolArray
 ) -> None:
     """Order the ties in `order`, whose keys are `ranked`; those of more than `FEW` files go to `is_left`."""
     start = 0

@@ -122,7 +122,10 @@ class Broker:
         headers: Mapping[str, str] | None = None,
         most_bytes: int | None = None,
     ) -> Iterator[Any]:
-        connection = self._connection(listener, most_bytes)
+        connection = StompConnection(self._at, self._access.timeout_s, most_bytes=most_bytes)
+        if self._tls is not None:
+            connection.set_ssl([self._at], **{name: file or None for name, file in self._tls.items()})
+        connection.set_listener(LISTENER, listener)
         try:
             connection.connect(self._access.username, self._access.password, headers=dict(headers or {}))
             listener.wait({CONNECTED}, self._access.timeout_s)
@@ -137,13 +140,6 @@ class Broker:
             ) from None
         finally:
             leave(connection, listener)
-
-    def _connection(self, listener: Receipts, most_bytes: int | None) -> StompConnection:
-        connection = StompConnection(self._at, self._access.timeout_s, most_bytes=most_bytes)
-        if self._tls is not None:
-            connection.set_ssl([self._at], **{name: file or None for name, file in self._tls.items()})
-        connection.set_listener(LISTENER, listener)
-        return connection
 
     def _fault(self, error: Exception) -> str:
         is_unconnected = isinstance(error, ConnectFailedException)

@@ -153,7 +153,8 @@ class Sync:
             self._reported.forget(self._rse, removed)
             counts["added"] += len(added)
             counts["removed"] += len(removed)
-            left = [did for did in pending if did not in {*added, *removed}]
+            confirmed = {*added, *removed}
+            left = [did for did in pending if did not in confirmed]
             if not left or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_S)
@@ -276,9 +277,7 @@ def _rules(session: Session, rse: str) -> set[str]:
         "locks", lambda client: client.get_dataset_locks_by_rse(rse), form={"rule_id": (object,)}
     )
     naming = session.ask(
-        "rules",
-        lambda client: client.list_replication_rules({"rse_expression": rse}),
-        form={"id": (object,)},
+        "rules", lambda client: client.list_replication_rules({"rse_expression": rse}), form={"id": (object,)}
     )
     return {str(lock["rule_id"]) for lock in locks} | {str(rule["id"]) for rule in naming}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -137,24 +136,17 @@ class Listing(NamedTuple):
     uptime_s: float
 
 
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Suspend garbage collection: a million new names hold none, and each search looks at all of them."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
-
-
-@_nothing_collected()
 def listed(target: CacheTarget, *, now_s: float) -> Listing:
     """What `target` holds. Raises InputError and TargetUnavailable as `CacheTarget.inventory` does."""
     began_s = uptime_s()
     names = Names(_MANY)
-    some = pages(target.inventory(), FILES_AT_ONCE)
-    records = Records.joined([Records.of(held, lambda file: names.add(file.name)) for held in some])
+    gc.disable()  # a million new names hold no garbage, and each search for some looks at all of them
+    try:
+        some = pages(target.inventory(), FILES_AT_ONCE)
+        records = Records.joined([Records.of(held, lambda file: names.add(file.name)) for held in some])
+    finally:
+        gc.enable()
+        gc.freeze()
     if records.file.size > len(names):  # a folder listed a name twice: what was read last counts
         last = np.zeros(len(names), np.int64)
         last[records.file] = np.arange(records.file.size)

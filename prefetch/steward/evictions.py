@@ -6,25 +6,23 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
 from prefetch.actions import Action
 from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker
 from prefetch.push.worker import Worker
-from prefetch.steward.fill import OWN_DISK_SHARE, Inflow, Miscount, Usage
+from prefetch.steward.fill import OWN_DISK_SHARE, DataDisks, Inflow, Miscount
 from prefetch.target import CacheTarget, LeftOut
 
 LEAST_SHARE: Final = 0.05
 """Share of the bytes between the watermarks that always stays free."""
 _BELOW_ONE_MARK: Final = 0.05
 """Share of the capacity that stands for the bytes between the watermarks where these are equal."""
-_HOUR_S: Final = 3600.0
 _MOST_FORCED: Final = 0.6
 """Share of a cache whose eviction by force is advised: of more, a figure is wrong, and no cache too full."""
 _NAME_CHARS: Final = 80
-_NONE_LEFT_OUT: Final = LeftOut()
 
 
 class Marks(NamedTuple):
@@ -45,7 +43,12 @@ class Budget:
     """
 
     def __init__(
-        self, usage: Usage, marks: Marks, *, force: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        usage: DataDisks,
+        marks: Marks,
+        *,
+        force: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.used_bytes = 0
         self._usage, self._marks, self._force, self._clock = usage, marks, force, clock
@@ -82,13 +85,9 @@ class Budget:
         return self.used_bytes - self._inflow.being_freed_bytes - self.target_bytes
 
     def measure(
-        self,
-        held_bytes: int,
-        growing: Sequence[tuple[str, int]],
-        evicted_bytes: int,
-        left_out: LeftOut = _NONE_LEFT_OUT,
+        self, held_bytes: int, growing: Sequence[tuple[str, int]], evicted_bytes: int, left_out: LeftOut
     ) -> None:
-        """Measure the disk. `held_bytes`, `growing`: see `Usage.used_bytes`, without those `left_out`;
+        """Measure the disk. `held_bytes`, `growing`: see `DataDisks.used_bytes`, without those `left_out`;
         `evicted_bytes`: since the start.
 
         Raises TargetUnavailable.
@@ -171,14 +170,14 @@ class Budget:
         And the `_slack`: a few bytes that are no files (damaged records) did not arrive, and for want of
         those a cache would stay as full as a burst has left it.
         """
-        is_fresh = self._clock() - self._began_s < _HOUR_S + 2 * self._marks.look_s
+        is_fresh = self._clock() - self._began_s < HOUR_S + 2 * self._marks.look_s
         at_start = (self._above_at_start or 0) * is_fresh
         return self._inflow.balance() + self.high_bytes - self.target_bytes + at_start + self._slack
 
     @property
     def _slack(self) -> int:
         """The room that always stays free once more, in one hour of a day: a neighbour may grow in each."""
-        is_on = self._is_slack_unused or self._clock() - self._leaned_s < _HOUR_S
+        is_on = self._is_slack_unused or self._clock() - self._leaned_s < HOUR_S
         return int(LEAST_SHARE * self._between) * is_on
 
     @property

@@ -13,8 +13,8 @@ import pydantic
 
 from features.common import files
 from features.common.errors import InputError, bounded, printable
+from features.common.times import HOUR_S
 
-_HOUR_S: Final = 3600.0
 _NEWEST: Final = 20
 """Evictions that are reported one by one."""
 _MAX_NAME_CHARS: Final = 300
@@ -131,13 +131,13 @@ class Recent:
         before = sums.get(reason, Evicted(0, 0))
         sums[reason] = Evicted(before.files + 1, before.bytes + n_bytes)
         self._newest.appendleft(Eviction(at_s, bounded(printable(name), _MAX_NAME_CHARS), n_bytes, reason))
-        while self._minutes[0][0] < at_s - _HOUR_S:
+        while self._minutes[0][0] < at_s - HOUR_S:
             self._minutes.popleft()
 
     def last_hour(self, now_s: float) -> dict[str, Evicted]:
         hour: dict[str, Evicted] = {}
         for minute, sums in self._minutes:
-            for reason, evicted in sums.items() if minute > now_s - _HOUR_S else ():
+            for reason, evicted in sums.items() if minute > now_s - HOUR_S else ():
                 before = hour.get(reason, Evicted(0, 0))
                 hour[reason] = Evicted(before.files + evicted.files, before.bytes + evicted.bytes)
         return hour

@@ -6,12 +6,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from features.common.errors import TargetUnavailable
-from features.common.times import DAY_S
+from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK
 from prefetch.xcache.namespace import ServerCount, server_count
@@ -21,7 +21,6 @@ OWN_DISK_SHARE: Final = 0.8
 have.
 """
 _QUANTILE: Final = 0.99
-_HOUR_S: Final = 3600.0
 _SETTLED_S: Final = 60.0
 """Within so many seconds what has arrived is reported, and what was removed is free."""
 _Answer = TypeVar("_Answer")
@@ -31,39 +30,16 @@ class Implausible(TargetUnavailable):
     """A figure of the cache cannot be true, so that nothing is evicted by it."""
 
 
-class Usage(Protocol):
-    """How much of `capacity_bytes` a cache uses.
-
-    `others_bytes`: of what was in use at the last measure, those of no file that the cache has, as far as
-    they count; `measures`: how often what is measured has changed.
-    """
-
-    @property
-    def capacity_bytes(self) -> int: ...
-
-    @property
-    def others_bytes(self) -> int: ...
-
-    @property
-    def measures(self) -> int: ...
-
-    def look(self, names: Iterable[str]) -> None:
-        """See on which file systems some of the cache's files lie, those called `names`."""
-
-    def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """Bytes in use. `held_bytes`: by the cache's reports; `growing`: open files, with known bytes."""
-
-    def server_count(self) -> ServerCount | None:
-        """What the cache's server itself has counted last, where it purges by that."""
-
-
 class DataDisks:
-    """The use of a cache with the namespace `root` and the declared `capacity_bytes`: a `Usage`.
+    """How much of `capacity_bytes`, as declared or found, a cache with the namespace `root` uses.
 
     If the cache has its file systems to itself, XCache asks these (`pfc.diskusage LOW HIGH`); of a share of
     one it adds up the files (`… files BASE NOMINAL MAX`). Which of both depends on where its files lie: with
     `oss.space` they are links into `spaces`, on other file systems. So until `look` has found a file, files
     are added up; file systems found later are added.
+
+    `others_bytes`: of what was in use at the last measure, those of no file that the cache has, as far as
+    they count; `measures`: how often what is measured has changed.
     """
 
     def __init__(self, capacity_bytes: int, root: Path, spaces: Sequence[Path] = ()) -> None:
@@ -100,8 +76,10 @@ class DataDisks:
             )
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
-        """What is not available to others than root, as XCache counts; or what is reported, and what open
-        files have grown by since. Raises TargetUnavailable.
+        """Bytes in use: those not available to others than root, as XCache counts; or `held_bytes` by the
+        cache's reports, and what the open files `growing` have grown by since, from their known bytes.
+
+        Raises TargetUnavailable.
         """
         grown = sum(max(0, _on_disk(f"{self._root}{name}") - known) for name, known in growing)
         of_files = held_bytes + grown
@@ -113,7 +91,7 @@ class DataDisks:
         return used
 
     def server_count(self) -> ServerCount | None:
-        """None: the server counts as this does, or does not say (before 5.8)."""
+        """What the server has counted last; None: it counts as this does, or does not say (before 5.8)."""
         return None if self._has_them_alone else server_count(self._root)
 
 
@@ -163,7 +141,7 @@ class Inflow:
     def __init__(self, look_s: float) -> None:
         self._look_s = look_s
         self._arrived: deque[tuple[int, int]] = deque(maxlen=math.ceil(DAY_S / look_s))
-        self._hour: deque[_Look] = deque(maxlen=math.ceil(_HOUR_S / look_s) + 1)
+        self._hour: deque[_Look] = deque(maxlen=math.ceil(HOUR_S / look_s) + 1)
         self._last = _Look(0.0, 0, 0, 0)
         self._settling = deque[_Look]()
 

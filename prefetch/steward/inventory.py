@@ -44,19 +44,20 @@ class Rescan:
         """The newest use in the records read so far, s since 1970; None: there is none."""
         return newest_use_s(self._uses_s)
 
-    def step(self) -> int | None:
-        """Take some files; None until the end, then the number of files that are gone.
+    def step(self) -> bool:
+        """Take some files; True at the end, when those that are gone were removed.
 
         Raises InputError and TargetUnavailable as `CacheTarget.inventory` does; then nothing counts as gone.
         """
         if some := next(self._files, None):
             self._take(some)
-            return None
+            return False
         # Uses that nobody reported count in their order.
         unreported = Records.joined(self._unreported)
         used_s = unreported.used_by(self._began_s)
         self._pass_on(unreported.taken(np.lexsort((unreported.file, used_s))))
-        return self._remove_unseen()
+        self._remove_unseen()
+        return True
 
     def _take(self, some: Sequence[Held]) -> None:
         files = Records.of(some, lambda held: self._book.number(held.name, held.size_bytes))
@@ -69,15 +70,13 @@ class Rescan:
     def _pass_on(self, files: Records) -> None:
         self._follower.take_inventory(files.file, files.n_bytes, files.used_by(self._began_s), self._began_s)
 
-    def _remove_unseen(self) -> int:
-        n_gone, unseen = 0, np.flatnonzero(~self._seen)
+    def _remove_unseen(self) -> None:
+        unseen = np.flatnonzero(~self._seen)
         for file in unseen[~self._follower.looked_since(unseen, self._began_s)].tolist():
             if self._book.steward.bytes_on_disk(file) is None:
                 continue
             if self._target.confirm(self._book.name(file)).held is None:
                 self._book.steward.removed(file)
-                n_gone += 1
-        return n_gone
 
 
 class Past:
@@ -106,12 +105,7 @@ class Past:
 
 
 def begin(
-    listing: Listing,
-    book: Book,
-    follower: Follower,
-    reports: Iterable[Report],
-    *,
-    now_s: float,
+    listing: Listing, book: Book, follower: Follower, reports: Iterable[Report], *, now_s: float
 ) -> None:
     """Take the files of `listing` and earlier `reports`, in the order in which files were used.
 

@@ -12,7 +12,7 @@ from prefetch.steward.book import Book, Listing
 from prefetch.steward.canary import Canary, OpenFiles
 from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import ASK_EVERY_S, Feed, Lost, Readers, Report, Restarted
-from prefetch.steward.fill import Usage
+from prefetch.steward.fill import DataDisks
 from prefetch.steward.follower import Follower, name_in
 from prefetch.steward.inventory import Rescan, begin
 from prefetch.target import CacheTarget
@@ -66,7 +66,7 @@ class LiveCache(NamedTuple):
 
     target: CacheTarget
     feed: Feed
-    usage: Usage
+    usage: DataDisks
     opens: OpenFiles
 
 
@@ -244,7 +244,7 @@ class Watch:
                     return
                 self._began, self._due = time.monotonic(), time.monotonic() + RESCAN_EVERY_S
                 self._rescan = Rescan(self._target, self._book, self.follower, now_s=now_s)
-            if self._rescan.step() is None:
+            if not self._rescan.step():
                 return
             self.n_rescans += 1
             self.newest_s = self._rescan.newest_s

@@ -5,6 +5,7 @@ bytes cross to us; open and close alone renews a file's place in the purge order
 milliseconds of the close. Every use is noted by the cache as an access: see `FileClose.is_ours`.
 """
 
+import heapq
 import logging
 import re
 import time
@@ -20,7 +21,7 @@ from prefetch.xcache.gstream import capture_reader
 from prefetch.xcache.holdings import LatestCloses, held_below, held_by, held_by_processes, unreadable
 from prefetch.xcache.namespace import YOUNG_S
 from prefetch.xcache.redirector import Redirector
-from prefetch.xcache.server import N_ASKED, LastUsed, ServerVersion, parse_version
+from prefetch.xcache.server import N_ASKED, ServerVersion, parse_version
 
 BLOCK_BYTES = 128 * 1024
 """Assumed block size where no cinfo gives it: at most the cache's own `pfc.blocksize`."""
@@ -196,7 +197,8 @@ class XCacheTarget:
             raise ConfigError(
                 f"cache {self.name!r}: namespace", "needed for an inventory; the g-stream has none"
             )
-        last_used, missing = LastUsed(), set(expected)
+        # Up to 5.5.3 a purge spares files that were asked for by `stat`: these are what it would take last.
+        last_used, missing = list[tuple[int, str]](), set(expected)
         left_out, n_unreadable = LeftOut(), 0
         walked = held_by_processes if self._walks_apart else held_below
         for held in walked(self._namespace, self._spaces):
@@ -206,13 +208,17 @@ class XCacheTarget:
             missing.discard(held.name)
             n_unreadable += held.unreadable
             if held.bytes_on_disk and not held.unreadable:
-                last_used.offer(held.name, held.last_detach_s or 0)
+                used = held.last_detach_s or 0, held.name
+                if len(last_used) < N_ASKED:
+                    heapq.heappush(last_used, used)
+                else:
+                    heapq.heappushpop(last_used, used)
             yield held
         self.left_out = left_out
         if left_out.n_files or n_unreadable:
             message = f"{n_unreadable} records are damaged or not believed, and no command takes the names of"
             _log.warning("namespace %s: %s %d files", self._namespace, message, left_out.n_files)
-        self.check_namespace(last_used.names, missing)
+        self.check_namespace([name for _, name in last_used], missing)
 
     def check_namespace(self, names: Sequence[str], missing: Collection[str] = ()) -> None:
         """Ask the server whether the namespace is its own, by `names` that it shows and some that it lacks.

@@ -57,8 +57,8 @@ class Closed(NamedTuple):
 class Packet:
     """One f-stream datagram. `stod`: start of the server; the window is `begin_s` to `end_s`, s since 1970.
 
-    `n_other`: records of transfers so far and of ended sessions; `n_unknown`: of a kind nobody knows;
-    `n_cut`: 1 if the datagram ends within a record, or a record is too short for its kind.
+    `n_unknown`: records of a kind nobody knows; `n_cut`: 1 if the datagram ends within a record, and those
+    that are too short for their kind.
     """
 
     stod: int
@@ -68,7 +68,6 @@ class Packet:
     end_s: int
     opened: tuple[Opened, ...]
     closed: tuple[Closed, ...]
-    n_other: int
     n_unknown: int
     n_cut: int
 
@@ -110,7 +109,6 @@ def decode(datagram: bytes) -> Packet:
     cut = cut or length > len(datagram)
     events = [raw for raw in raws[1:] if raw.kind in (_OPEN, _CLOSE)]
     opened, closed, short = _timed(events, begin_s, max(end_s, begin_s))
-    n_known = sum(raw.kind <= _DISCONNECT for raw in raws)
     return Packet(
         stod=stod,
         pseq=pseq,
@@ -119,8 +117,7 @@ def decode(datagram: bytes) -> Packet:
         end_s=end_s,
         opened=tuple(opened),
         closed=tuple(closed),
-        n_other=n_known - len(events) - 1,
-        n_unknown=len(raws) - n_known,
+        n_unknown=sum(raw.kind > _DISCONNECT for raw in raws),
         n_cut=int(cut) + short,
     )
 

@@ -83,10 +83,9 @@ class LoneClose(Fault):
 
 
 class FstreamReader:
-    """Reads captures one after the other, as one stream. `n_other`: records of neither opens nor closes."""
+    """Reads captures one after the other, as one stream."""
 
     def __init__(self) -> None:
-        self.n_other = 0
         self._open: dict[tuple[Server, int], Access] = {}
         self._seen: dict[tuple[Server, int], int] = {}
         self._numbers: list[tuple[int, int, int, Server]] = []
@@ -161,7 +160,6 @@ class FstreamReader:
             return
         self._seen[server, packet.pseq] = checksum
         self._numbers.append((packet.begin_s, packet.end_s, packet.pseq, server))
-        self.n_other += packet.n_other
         for opened in packet.opened:
             key = (server, opened.file_id)
             if key in self._open:

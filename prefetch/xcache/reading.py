@@ -128,12 +128,7 @@ def _read(job: Mapping[str, Any]) -> dict[str, Any]:
         began, cpu_s = time.monotonic(), time.process_time()
         reads = [[dataclasses.asdict(piece) for piece in client.result()] for client in running]
     # The clock is the machine's: the times of several processes can be compared.
-    return {
-        "began": began,
-        "ended": time.monotonic(),
-        "cpu_s": time.process_time() - cpu_s,
-        "clients": reads,
-    }
+    return {"began": began, "ended": time.monotonic(), "cpu_s": time.process_time() - cpu_s, "clients": reads}
 
 
 def _ping(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -194,14 +194,14 @@ class Receiver:
 class Collector:
     """A thread that listens on 127.0.0.1 and appends every datagram to `path`; a context manager.
 
-    `port` 0 takes any free one: see `port` after entering. Each frame is written before the next datagram
-    is received, so a crash of this process loses none it has received. For one cache on this machine:
+    It takes any free port: see `port` after entering. Each frame is written before the next datagram is
+    received, so a crash of this process loses none it has received. For one cache on this machine:
     `receiver.Receiver` serves several, rolls its captures and counts what is missing.
     """
 
-    def __init__(self, path: Path, *, port: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.port = port
+        self.port = 0
         self._stopping = threading.Event()
         self._error: OSError | None = None
 
@@ -212,7 +212,7 @@ class Collector:
         except OSError as error:
             raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
         try:
-            self._socket = listening("127.0.0.1", self.port)
+            self._socket = listening("127.0.0.1", 0)
         except ServiceError:
             os.close(self._file)
             raise

@@ -1,10 +1,9 @@
-"""What depends on a server's version, the logins to servers, and the choice of files to ask one for."""
+"""What depends on a server's version, and the logins to servers."""
 
 import base64
 import binascii
 import dataclasses
 import hashlib
-import heapq
 import json
 import os
 import re
@@ -86,27 +85,6 @@ def parse_version(answer: str) -> ServerVersion:
 
 N_ASKED = 5
 """Number of files that the server is asked about."""
-
-
-class LastUsed:
-    """The `N_ASKED` files that were used last, of those offered.
-
-    Up to 5.5.3 a purge spares files that were asked for by `stat`, and these are what it would take last.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, str]] = []
-
-    def offer(self, name: str, used_s: int) -> None:
-        """Take `name` if it was used later than the oldest of those taken."""
-        if len(self._heap) < N_ASKED:
-            heapq.heappush(self._heap, (used_s, name))
-        else:
-            heapq.heappushpop(self._heap, (used_s, name))
-
-    @property
-    def names(self) -> list[str]:
-        return [name for _, name in self._heap]
 
 
 KEYTAB, PROXY, TOKEN = "XrdSecSSSKT", "X509_USER_PROXY", "BEARER_TOKEN_FILE"

@@ -20,8 +20,6 @@ from prefetch.journal import lease as lease_module
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import BEAT_S, LEASE_S, Lease, LeasedItems
 
-"""A journal of a version with leases per item: 4 and 5 are running, 3 is cancelling, 2 was tried."""
-
 DONE = Receipt(ItemState.DONE)
 
 

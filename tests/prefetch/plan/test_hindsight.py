@@ -4,6 +4,7 @@ import dataclasses
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,14 @@ def past(read_share: float, stated: Any = 0.8, *, seed: int = 0) -> dict[int, Sc
 
 def within(made: dict[int, Scores], scores: Scores | None = None) -> Any:
     """The corrected chances of the newest predictions, or of others made then."""
+    newest = made[NOW_S] if scores is None else scores
+    return proved(partial(within_reach, made), newest, 0, N).of()
 
-    def scores_at(at_s: int) -> Scores:
-        if at_s not in made:
-            raise StaleInputError("no predictions")
-        return made[at_s]
 
-    return proved(scores_at, made[NOW_S] if scores is None else scores, 0, N).of()
+def within_reach(made: dict[int, Scores], at_s: int) -> Scores:
+    if at_s not in made:
+        raise StaleInputError("no predictions")
+    return made[at_s]
 
 
 def corrected(made: dict[int, Scores], stated: float = 0.8) -> float:
@@ -192,9 +194,7 @@ def test_a_later_plan_looks_back_only_at_what_is_new() -> None:
 
     def scores_at(at_s: int) -> Scores:
         asked.append(at_s)
-        if at_s not in made:
-            raise StaleInputError("no predictions")
-        return made[at_s]
+        return within_reach(made, at_s)
 
     proved(scores_at, made[NOW_S - H], 0, N)
     asked.clear()
@@ -213,12 +213,11 @@ def test_plans_in_threads_look_one_after_the_other_at_arrays_that_change() -> No
     arrays = {slot: (np.zeros((1, N)), np.zeros(N, np.int64)) for slot in (0, 1)}
 
     def look(at_s: int, _within_s: int) -> Scores:
-        if at_s not in made:
-            raise StaleInputError("no predictions")
+        of = within_reach(made, at_s)
         chance, last = arrays[at_s // H % 2]
-        chance[:], last[:] = made[at_s].probability, made[at_s].last_read_s
+        chance[:], last[:] = of.probability, of.last_read_s
         time.sleep(0.002)  # others come now
-        return dataclasses.replace(made[at_s], probability=chance, last_read_s=last)
+        return dataclasses.replace(of, probability=chance, last_read_s=last)
 
     def share(at_s: int, before: Any) -> list[float]:
         return proved(made.__getitem__, made[at_s], 0, N, before).share.tolist()
@@ -228,9 +227,3 @@ def test_plans_in_threads_look_one_after_the_other_at_arrays_that_change() -> No
         shares = list(pool.map(lambda at_s: share(at_s, look), times))
     assert shares == [share(at_s, lambda at_s, _: within_reach(made, at_s)) for at_s in times]
     assert len({tuple(share) for share in shares}) > 3
-
-
-def within_reach(made: dict[int, Scores], at_s: int) -> Scores:
-    if at_s not in made:
-        raise StaleInputError("no predictions")
-    return made[at_s]

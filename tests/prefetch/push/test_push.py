@@ -172,10 +172,6 @@ def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Jou
     assert journal.reports.counts()["failed"] == 1
 
 
-def held(name: str, last_detach_s: int | None, *, is_open: bool = False) -> Held:
-    return Held(name, 1, 1, True, last_detach_s, is_open)
-
-
 def tries(source: str, n_failed: int, n_good: int, at_s: float = 1000) -> list[Try]:
     failed = [Try(source, at_s, 30.0, True)] * n_failed
     return failed + [Try(source, at_s, 1.0, False)] * n_good

@@ -63,7 +63,7 @@ class World:
 
     def reports(self) -> None:
         opened = Opened(0, 1, 1, 1, NAME, False)
-        self.canary.hear(Packet(0, 0, 0, 0, 0, (opened,), (), 0, 0, 0))
+        self.canary.hear(Packet(0, 0, 0, 0, 0, (opened,), (), 0, 0))
         self.canary.hear(CLOSE)
 
 

@@ -1,6 +1,7 @@
 """How much may be evicted: what is above the target, and no more than the disk justifies."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,12 @@ class World:
         self.used, self.evicted, self.now = used, 0, 0.0
         self.count: ServerCount | None = None
         self.left_out = LeftOut()
-        self.budget = Budget(self, marks, force=force, clock=lambda: self.now)
+        self.begin(marks, force=force)
         self.look()
+
+    def begin(self, marks: Marks, *, force: bool = False) -> None:
+        disks: Any = self
+        self.budget = Budget(disks, marks, force=force, clock=lambda: self.now)
 
     def used_bytes(self, held_bytes: int, growing: Iterable[tuple[str, int]]) -> int:
         return self.used
@@ -33,9 +38,7 @@ class World:
     def server_count(self) -> ServerCount | None:
         return self.count
 
-    def look(self, names: Iterable[str] = ()) -> None:
-        if names != ():
-            return
+    def look(self) -> None:
         self.now += 60.0
         self.budget.measure(0, [], self.evicted, self.left_out)
 
@@ -101,7 +104,7 @@ def test_a_neighbour_that_grows_all_day_gets_the_slack_of_one_hour() -> None:
     world = World(900, marks=Marks(0.9, 0.95, 300.0))
     world.capacity_bytes = 100 * 10**9
     world.used = own = 94_500_000_000
-    world.budget = Budget(world, Marks(0.9, 0.95, 300.0), clock=lambda: world.now)
+    world.begin(Marks(0.9, 0.95, 300.0))
     for minute in range(24 * 60):
         world.used = own - world.evicted + int(minute / 60 * 0.08 * 5e9)
         world.others_bytes = world.used - (own - world.evicted)
@@ -121,7 +124,7 @@ def test_what_is_evicted_and_not_free_is_neither_arrived_nor_made_up_for() -> No
         n_bytes = max(0, world.budget.excess_bytes) if world.budget.may_evict else 0
         gone, world.evicted = gone + n_bytes, world.evicted + n_bytes
         world.others_bytes += n_bytes
-        world.budget.measure(0, [], world.evicted)
+        world.budget.measure(0, [], world.evicted, world.left_out)
         assert world.budget.excess_bytes <= 0 or not world.budget.may_evict or not n_bytes
     assert gone <= 400 + (MARKS.high - MARKS.low) * CAPACITY
     assert "still in use" in (world.budget.fault or "")

@@ -93,11 +93,11 @@ class World:
         opened = tuple(
             Opened(at * 10**6, first_id + n, user, BLOCK, name, False) for n, name in enumerate(names)
         )
-        self.follower.apply(Packet(stod, 0, 7, at, at + 1, opened, (), 0, 0, 0), at + 1.5)
+        self.follower.apply(Packet(stod, 0, 7, at, at + 1, opened, (), 0, 0), at + 1.5)
 
     def closes(self, at: int, file_id: int, *, read: int = 0, readv: int = 0) -> None:
         closed = (Closed(at * 10**6, file_id, read, readv, 0),)
-        self.follower.apply(Packet(T, 0, 7, at, at + 1, (), closed, 0, 0, 0), at + 1.5)
+        self.follower.apply(Packet(T, 0, 7, at, at + 1, (), closed, 0, 0), at + 1.5)
 
     def reports(self, name: str, attach: int, detach: int, *, read: int = BLOCK, size: int = BLOCK) -> None:
         self.follower.apply(closed(name, attach, detach, read=read, size=size), detach + 1.0)

@@ -22,7 +22,7 @@ from prefetch.steward.canary import OpenFiles
 from prefetch.steward.evictions import Marks
 from prefetch.steward.feed import Feed
 from prefetch.steward.figures import Evicted
-from prefetch.steward.fill import DataDisks, Usage
+from prefetch.steward.fill import DataDisks
 from prefetch.steward.keeper import PLANNED, Keeper, Limits
 from prefetch.steward.lists import Lists
 from prefetch.steward.watch import LiveCache
@@ -72,10 +72,10 @@ class World:
         return names
 
     def steward(
-        self, policy: str = "lru", usage: Usage | None = None, meanwhile: Callable[[], object] = lambda: None
+        self, usage: DataDisks | None = None, meanwhile: Callable[[], object] = lambda: None
     ) -> Keeper:
         """`meanwhile`: what happens between the walk and the beginning."""
-        steward = Steward(new_order(policy, CAPACITY, None), capacity_bytes=CAPACITY)
+        steward = Steward(new_order("lru", CAPACITY, None), capacity_bytes=CAPACITY)
         listing = listed(self.target, now_s=time.time())
         meanwhile()
         return Keeper(
