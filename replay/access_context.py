@@ -112,23 +112,24 @@ def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
 
 
 def file_kinds(trace: Trace) -> tuple[str, ...]:
-    """The kinds of files by number, in the order of the first files of each: extensions, empty for none.
-
-    A number at the end is a version: both `x.root` and `x.root.1` are of the kind `root`.
-    """
+    """The kinds of files by number, in the order of the first files of each; see `extensions`."""
     if trace.names is None:
         return ()
-    return tuple(pc.unique(_extensions(trace.names)).to_pylist()[:MOST_KINDS])
+    return tuple(pc.unique(extensions(trace.names)).to_pylist()[:MOST_KINDS])
 
 
 def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids:
     """The number of the kind of each file, int32; `kinds`: of `file_kinds`, of this trace or of another."""
-    places = pc.index_in(_extensions(names), value_set=pa.array(kinds, pa.string()))
+    places = pc.index_in(extensions(names), value_set=pa.array(kinds, pa.string()))
     numbers: Ids = np.asarray(pc.fill_null(places, MOST_KINDS)).astype(np.int32)
     return numbers
 
 
-def _extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The kind of each file by its name, empty if it has none.
+
+    A number at the end is a version: both `x.root` and `x.root.1` are of the kind `root`.
+    """
     parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[0-9]*[^./0-9][^./]{0,11})(?:\.[0-9]+)*$")
     return pc.fill_null(pc.struct_field(parts, "kind"), "")
 

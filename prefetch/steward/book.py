@@ -10,11 +10,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray, pages
 from prefetch.steward.clock import uptime_s
 from prefetch.target import CacheTarget, Held
-from replay.access_context import MOST_KINDS
+from replay.access_context import MOST_KINDS, extensions
 from replay.config import matching
 from replay.steward.steward import Steward
 
@@ -156,8 +157,6 @@ def listed(target: CacheTarget, *, now_s: float) -> Listing:
 
 
 _NAMES_AT_ONCE: Final = 2**14
-_MOST_CHARS = 12
-"""Most characters of a name's ending that count as a kind of file."""
 
 
 class Datasets:
@@ -252,13 +251,13 @@ class Book:
                 numbers.setdefault(name[: name.rfind("/") + 1] if title is None else title, len(numbers))
                 for name, title in zip(names, titles, strict=True)
             ]
-            kinds[some] = [self._kind(name) for name in names]
+            # A table's names are UTF-8; of others each odd byte is a question mark here.
+            texts = pa.array([name.encode(errors="replace") for name in names], pa.string())
+            kinds[some] = [self._kind(kind) for kind in extensions(texts).to_pylist()]
             self.tests |= {at: None for at, name in enumerate(names, first + begin) if self._is_test(name)}
         self.steward.add(datasets, kinds, size_bytes)
 
-    def _kind(self, name: str) -> int:
-        _, dot, ending = name.rpartition(".")
-        kind = ending if dot and len(ending) <= _MOST_CHARS and "/" not in ending else ""
+    def _kind(self, kind: str) -> int:
         if not self._has_all_kinds and len(self._kinds) < MOST_KINDS:
             return self._kinds.setdefault(kind, len(self._kinds))
         return self._kinds.get(kind, MOST_KINDS)

@@ -412,3 +412,6 @@ def test_datasets_are_of_the_catalogue_or_the_folder_and_kinds_are_the_models() 
         book.number(name)
     assert added == [(0, 1), (0, 1), (1, 1), (1, 0), (2, 32)]
     assert book.name(3) == "/s/z/4.txt"
+    for name in ("/s/x/6.pool.root.1", "/s/x/\udcff.root"):
+        book.number(name)
+    assert added[5:] == [(2, 1), (2, 1)], "a version is no kind, as in the trace that a model learns from"
