@@ -15,6 +15,7 @@ from features.common.times import DAY_S, day_label
 from features.schema import ACCESSES, FILES
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.sections import OriginSettings
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
@@ -73,6 +74,14 @@ def plan_files(
         barred=known["barred"].to_numpy().astype(np.int8),
     )
     return files, origins
+
+
+def files_and_hours(settings: Settings, tables: Tables, dids: pa.Array) -> tuple[Files, HoursPerByte]:
+    """What planners know of `dids`, whichever the cache, and the core-hours that jobs need per byte."""
+    plan, benefit, regions = settings.plan, settings.benefit.model, settings.regions
+    known = facts(tables, dids, OriginRules(regions, tape=plan.tape))
+    files, origins = plan_files(dids, known, plan=plan, benefit=benefit, regions=regions)
+    return files, hours_per_byte(files, origins, benefit, regions)
 
 
 def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
