@@ -23,8 +23,8 @@ from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
-from jobs.loop.trainings import promoted_models, unproven_because
-from models.serving.versions import CHAMPION, ModelVersion
+from jobs.loop.trainings import unproven_because
+from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
@@ -251,6 +251,4 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
 
 def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
     """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
-    if not plan.of_models():
-        return None
-    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))
+    return unproven_because(tables, plan.model, region=region) if plan.of_models() else None
