@@ -99,9 +99,8 @@ def copy_file(path: Path, tables: Tables) -> None:
     catalogue = path.with_name("files.parquet")
     if catalogue.is_file() and catalogue != path:
         files = _with_names(_read(catalogue))
-        begin = pa.scalar(0, pa.timestamp("us", tz="UTC"))
+        begin = pa.repeat(pa.scalar(0, pa.timestamp("us", tz="UTC")), files.num_rows)
         known = pc.coalesce(files["created_at"], begin) if "created_at" in files.column_names else begin
-        known = pa.repeat(begin, files.num_rows) if known is begin else known
         tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
 
 
