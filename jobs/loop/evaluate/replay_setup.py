@@ -307,13 +307,13 @@ def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) 
     low, high = settings.replay.watermarks
     config = CacheConfig(capacity_bytes(trace, fraction), low, high, settings.replay.purge_interval)
     grid_s, cycle_s = settings.features.cycle, request.cycle_s
-    age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
+    age_s = warm_age_s(trace, config, until_s=request.from_s)
     if cycle_s is None:
         cycle_s = fitting_cycle_s(age_s, grid_s)
     return Cache(fraction, config, cycle_s, max(grid_s, cycle_s), age_s)
 
 
-def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
+def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int) -> int | None:
     """Median age at which LRU purges, in the later half of the time before `until_s`; None: it never did."""
     recorder = _AgeRecorder([])
     past = trace.first_at(until_s)
@@ -321,7 +321,7 @@ def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) 
         return None
     before = Trace(trace.time_s[:past], trace.item[:past], trace.size_bytes)
     begin_s = (int(trace.time_s[0]) + until_s) // 2
-    simulate(before, cache, planner=recorder, cycle_s=every_s, plan_from_s=begin_s)
+    simulate(before, cache, planner=recorder, cycle_s=WATCHED_EVERY_S, plan_from_s=begin_s)
     return int(np.median(recorder.ages_s)) if recorder.ages_s else None
 
 
