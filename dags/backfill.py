@@ -21,7 +21,7 @@ meanwhile: the DAG shares the pool `cachecast_long` with trainings and evaluatio
 from airflow.sdk import task, task_group
 
 from dags import moments
-from dags.steps import CACHE, LONG, day_param, listed, pipeline, spark_step, step
+from dags.steps import CACHE, LONG, day_param, listing, pipeline, spark_step, step
 from jobs.ground.settings.sections import scheduling
 
 FIRST, LAST = "{{ params.first }}", "{{ params.last }}"
@@ -41,12 +41,7 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
         due = step("due", {"as-of": day, "past": True})
         features >> due >> spark_step("predict", {"day": day}, pool=LONG, map_index_template=NAMED)
 
-    unjudged = step(
-        "caches",
-        {"unjudged": FIRST, "unjudged-to": LAST, "json": True},
-        task_id="unjudged",
-        output_processor=listed,
-    )
+    unjudged = listing("caches", {"unjudged": FIRST, "unjudged-to": LAST}, task_id="unjudged")
 
     @task_group(group_id="verdict")
     def judged(name: str, rse: str, day: str) -> None:

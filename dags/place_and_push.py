@@ -39,7 +39,7 @@ from dags.steps import (
     WAN,
     after,
     ended,
-    listed,
+    listing,
     of_cache,
     pipeline,
     spark_step,
@@ -56,7 +56,7 @@ settings = scheduling()
 with pipeline("place_and_push", __doc__, schedule=after(FEATURES), n_runs=2):
     due = step("due", {"as-of": AS_OF})
     predict = spark_step("predict", {"as-of": AS_OF}, inlets=[CHAMPION])
-    caches = step("caches", {"json": True}, output_processor=listed)
+    caches = listing("caches", {})
     due >> [predict, caches]
     known_work = ended("known_work")
     for name, queue in settings.airflow.queues.items():

@@ -24,7 +24,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 
 from dags import alarms
 from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, Arrived, cron
-from dags.steps import ACCESSES, ended, listed, on_cron, pipeline, spark_step, step
+from dags.steps import ACCESSES, ended, listing, on_cron, pipeline, spark_step
 from jobs.ground.settings.sections import scheduling
 
 settings = scheduling()
@@ -50,11 +50,6 @@ with pipeline("pull_accesses", __doc__, schedule=on_cron(cron(settings.cycle_s))
             "pull", {"source": source, "input": request, "day": DAY}, task_id=f"pull_{source}", retries=1
         )
         records >> server >> catalogue
-    arrivals = step(
-        "arrivals",
-        {"as-of": AS_OF, "json": True},
-        output_processor=listed,
-        on_success_callback=alarms.arrived,
-    )
+    arrivals = listing("arrivals", {"as-of": AS_OF}, on_success_callback=alarms.arrived)
     records >> arrivals
     [*records, catalogue, arrivals] >> accesses

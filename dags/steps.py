@@ -152,6 +152,11 @@ def step(
     )
 
 
+def listing(command: str, options: Mapping[str, Any], **task: Any) -> BashOperator:
+    """A step that answers with a list in JSON, over which other tasks are mapped."""
+    return step(command, {**options, "json": True}, output_processor=json.loads, **task)
+
+
 def of_cache(command: str, options: Mapping[str, Any], *, pool: str, **task: Any) -> BashOperator:
     """A step of one cache, named after it: in a slot of its own, and ended after one cycle, if it hangs."""
     within = dt.timedelta(seconds=scheduling().cycle_s)
@@ -196,11 +201,6 @@ def day_param(title: str) -> Param:
 
 def days_param(default: int, description: str, minimum: int = 1) -> Param:
     return Param(default, type="integer", minimum=minimum, title="days", description=description)
-
-
-def listed(text: str) -> Any:
-    """The output of a command with `--json`, for tasks that are mapped over it."""
-    return json.loads(text)
 
 
 def _variable(option: str) -> str:

@@ -20,14 +20,14 @@ one by hand. `rucio_check` fails if an RSE is not safe; its log names the remedy
 
 from airflow.sdk import task_group
 
-from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, days_param, listed, pipeline, step
+from dags.steps import ACCESSES, CACHE, OUTCOMES, RECEIPTS, after, days_param, listing, pipeline, step
 
 PLANNED = "{{ earlier(as_of(dag_run, params), params.days) }}"
 JUDGED = "{{ day(as_of(dag_run, params), [params.days, 1] | max) }}"
 days = days_param(2, "age of the plans that are accounted", minimum=0)
 
 with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"days": days}):
-    caches = step("caches", {"pushed-at": PLANNED, "json": True}, output_processor=listed)
+    caches = listing("caches", {"pushed-at": PLANNED})
 
     @task_group(group_id="cache")
     def accounted(name: str, rse: str, day: str) -> None:
@@ -35,14 +35,14 @@ with pipeline("verify_outcomes", __doc__, schedule=after(ACCESSES), params={"day
         options = {"cache": name, "as-of": PLANNED}
         step("outcomes", options, map_index_template=CACHE, inlets=[RECEIPTS], outlets=[OUTCOMES])
 
-    unjudged = step("caches", {"unjudged": JUDGED, "json": True}, task_id="unjudged", output_processor=listed)
+    unjudged = listing("caches", {"unjudged": JUDGED}, task_id="unjudged")
 
     @task_group(group_id="day")
     def judged(name: str, rse: str, day: str) -> None:
         """The day of one cache."""
         step("outcomes", {"cache": name, "day": day}, task_id="worth", map_index_template=CACHE)
 
-    rses = step("caches", {"with-rse": True, "json": True}, task_id="rses", output_processor=listed)
+    rses = listing("caches", {"with-rse": True}, task_id="rses")
 
     @task_group(group_id="rse")
     def looked_after(name: str, rse: str, day: str) -> None:

@@ -94,8 +94,9 @@ def foreign_decision(what: str) -> ServiceError:
     )
 
 
-def unproven_because(model: ModelVersion, champion: ModelVersion | None) -> str | None:
-    """Why plans by `model` may not act, if the table promotions lets `champion` act; None: they may."""
+def unproven_because(tables: Tables, model: ModelVersion, *, region: str) -> str | None:
+    """Why plans by `model` may not act by the table promotions; None: they may. Raises ServiceError."""
+    champion = promoted_models(tables, region=region).get(CHAMPION)
     if champion is None:
         return f"the plan is by {model.version}, and no model was promoted yet"
     if model.version != champion.version:

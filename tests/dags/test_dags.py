@@ -30,7 +30,7 @@ def described(task):
         "kind": type(task).__name__, "command": command, "after": sorted(task.upstream_task_ids),
         "env": {k: str(v) for k, v in (getattr(task, "env", None) or {}).items()},
         "retries": task.retries, "backoff": task.retry_exponential_backoff, "pool": task.pool,
-        "alerts": bool(task.on_failure_callback), "outlets": [asset.name for asset in task.outlets],
+        "alerts": bool(task.on_failure_callback),
         "rule": task.trigger_rule.value, "at_once": task.max_active_tis_per_dagrun,
         "cwd": getattr(task, "cwd", None), "priority": task.priority_weight,
         "timeout_s": task.execution_timeout.total_seconds(), "pod": task.executor_config,
@@ -41,9 +41,6 @@ def load():
         name: {
             "doc": dag.doc_md or "", "description": dag.description,
             "tags": list(dag.tags), "params": dag.params.dump(),
-            "runs": dag.max_active_runs,
-            "asset": getattr(getattr(dag.timetable, "asset_condition", None), "name", None),
-            "cron": getattr(dag.timetable, "expression", None), "timetable": type(dag.timetable).__name__,
             "deadline_s": [alert.interval.total_seconds() for alert in dag.deadline or []],
             "counts_from": [type(alert.reference).__name__ for alert in dag.deadline or []],
             "tasks": {t.task_id: described(t) for t in dag.tasks},

@@ -28,7 +28,7 @@ class EvaluationAnswer:
     """The result of an evaluation.
 
     `rows`: one per capacity and policy, see `record.answer_rows`; `slices`: the same by activity, see
-    `slices.slice_rows`. `model_version`: the candidate that was evaluated, None without one; `run_id`: the
+    `slice_rows`. `model_version`: the candidate that was evaluated, None without one; `run_id`: the
     run in MLflow, None if it was not recorded. `trace`: its name, None: the site's tables; `capacity`: the
     column of the capacities as they were asked for.
     """

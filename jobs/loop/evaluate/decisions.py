@@ -62,9 +62,7 @@ def last_decision(tables: Tables, *, region: str) -> Promotion:
 
 def decisions(tables: Tables, *, region: str) -> list[Promotion]:
     """Every decision about the region, the oldest first. Raises ServiceError for one not of `promote`."""
-    if not tables.exists(PROMOTIONS):
-        return []
-    rows = tables.read_arrow(PROMOTIONS, owner=region).to_pylist()
+    rows = tables.head(PROMOTIONS).rows(owner=region).to_pylist()
     return [_decision(row) for row in sorted(rows, key=lambda row: str(row["as_of"]))]
 
 

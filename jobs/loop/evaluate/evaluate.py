@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from features.common.errors import InputError, ServiceError
 from features.common.memory import give_back, keep_large_apart
@@ -43,7 +42,7 @@ from jobs.loop.evaluate.replay_setup import (
 )
 from jobs.loop.evaluate.replays import replayed
 from jobs.loop.evaluate.score_store import ScoreStore
-from jobs.loop.evaluate.walk_forward import Walk, score, weeks
+from jobs.loop.evaluate.walk_forward import score, weeks
 from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import RegionData
 from jobs.pages import runs
@@ -184,8 +183,15 @@ def _scored(
         )
     )
     data = dataclasses.replace(RegionData.of(settings), tables=setup.tables, demand_sources=setup.demand)
-    walk = Walk(data, settings.training, candidates=setup.n_read(before_s=days.trial_s))
-    return score(walk, [*tried, *walked], store, champion=champion, on_progress=on_progress)
+    return score(
+        data,
+        settings.training,
+        [*tried, *walked],
+        store,
+        candidates=setup.n_read(before_s=days.trial_s),
+        champion=champion,
+        on_progress=on_progress,
+    )
 
 
 def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
@@ -205,9 +211,9 @@ def run_trace(
     *,
     from_s: int,
     fractions: Sequence[float],
-    capacities: Sequence[int] = (),
-    policies: Mapping[str, Policy | PartPolicy | None] = MappingProxyType({}),
-    mlflow: MlflowSettings | None = None,
+    capacities: Sequence[int],
+    policies: Mapping[str, Policy | PartPolicy | None],
+    mlflow: MlflowSettings | None,
     on_progress: Advance,
 ) -> EvaluationAnswer:
     """A row per capacity and policy, counted from `from_s`; what lies before is learned from, and warms.

@@ -82,9 +82,7 @@ def copy_file(path: Path, tables: Tables) -> None:
     Missing columns are derived: scope and name from the did, `known_at` from the end of the read (of a file:
     from its creation), one read per row. Raises InputError, SchemaError.
     """
-    rows = _read(path)
-    if missing := [name for name in _NEEDED if name not in rows.column_names]:
-        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of accesses")
+    rows = _read(path, ACCESSES, _NEEDED)
     if not rows.num_rows:
         raise InputError(f"{path.name} holds no access")
     _check_times(path, rows["accessed_at"])
@@ -98,10 +96,11 @@ def copy_file(path: Path, tables: Tables) -> None:
     tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
     if catalogue.is_file() and catalogue != path:
-        files = _with_names(_read(catalogue))
-        begin = pa.scalar(0, pa.timestamp("us", tz="UTC"))
-        known = pc.coalesce(files["created_at"], begin) if "created_at" in files.column_names else begin
-        known = pa.repeat(begin, files.num_rows) if known is begin else known
+        files = _with_names(_read(catalogue, FILES, ["did"]))
+        created_at = arrow_schema(FILES).field("created_at")
+        known = pa.repeat(pa.scalar(0, created_at.type), files.num_rows)
+        if created_at.name in files.column_names:
+            known = pc.coalesce(_cast(files, created_at), known)
         tables.replace_arrow(FILES, _fitted(FILES, files, {"known_at": known}))
 
 
@@ -129,14 +128,17 @@ def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> 
         tables.replace_arrow(FILES, site.read_arrow(FILES))
 
 
-def _read(path: Path) -> pa.Table:
+def _read(path: Path, table: Table, needed: Sequence[str]) -> pa.Table:
     if not (path.is_file() or path.is_dir()):
         raise InputError(f"{path.name} is not a plain file; give a Parquet file of accesses")
     try:
-        return pq.read_table(path)
+        rows = pq.read_table(path)
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(f"cannot read {path.name} as Parquet: {first}; write it again") from None
+    if missing := [name for name in needed if name not in rows.column_names]:
+        raise SchemaError(f"{path.name} has no column {missing[0]!r}; give a table of {table.name}")
+    return rows
 
 
 def _check_times(path: Path, times: pa.ChunkedArray) -> None:
@@ -153,7 +155,7 @@ def _check_times(path: Path, times: pa.ChunkedArray) -> None:
 
 def _with_names(rows: pa.Table) -> pa.Table:
     """`rows` with missing scope and name taken from the did, and with a list of origins."""
-    dids = rows["did"].cast(pa.string()).combine_chunks()
+    dids = _cast(rows, arrow_schema(FILES).field("did")).combine_chunks()
     parts = did_parts(dids)
     if parts.null_count:
         wrong = dids.filter(pc.is_null(parts))[0].as_py()
@@ -305,13 +307,13 @@ def _cache(settings: Settings, trace: Trace, request: Request, fraction: float) 
     low, high = settings.replay.watermarks
     config = CacheConfig(capacity_bytes(trace, fraction), low, high, settings.replay.purge_interval)
     grid_s, cycle_s = settings.features.cycle, request.cycle_s
-    age_s = warm_age_s(trace, config, until_s=request.from_s, every_s=WATCHED_EVERY_S)
+    age_s = warm_age_s(trace, config, until_s=request.from_s)
     if cycle_s is None:
         cycle_s = fitting_cycle_s(age_s, grid_s)
     return Cache(fraction, config, cycle_s, max(grid_s, cycle_s), age_s)
 
 
-def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) -> int | None:
+def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int) -> int | None:
     """Median age at which LRU purges, in the later half of the time before `until_s`; None: it never did."""
     recorder = _AgeRecorder([])
     past = trace.first_at(until_s)
@@ -319,7 +321,7 @@ def warm_age_s(trace: Trace, cache: CacheConfig, *, until_s: int, every_s: int) 
         return None
     before = Trace(trace.time_s[:past], trace.item[:past], trace.size_bytes)
     begin_s = (int(trace.time_s[0]) + until_s) // 2
-    simulate(before, cache, planner=recorder, cycle_s=every_s, plan_from_s=begin_s)
+    simulate(before, cache, planner=recorder, cycle_s=WATCHED_EVERY_S, plan_from_s=begin_s)
     return int(np.median(recorder.ages_s)) if recorder.ages_s else None
 
 

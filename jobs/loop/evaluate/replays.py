@@ -25,12 +25,11 @@ from jobs.loop.evaluate.record import CandidateModels, Compared
 from jobs.loop.evaluate.replay_setup import Cache, Days, ReplaySetup
 from jobs.loop.evaluate.score_store import Reader, ScoreStore
 from jobs.loop.evaluate.walk_forward import SCORERS
-from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
+from jobs.loop.plan.file_facts import files_and_hours
 from jobs.loop.plan.planner import limits, model_weight
 from models.evaluation.promotion import (
     UNPROVEN,
     WEIGHTS,
-    HoursPerByte,
     best_weight,
     daily_hours,
     weighed,
@@ -38,7 +37,6 @@ from models.evaluation.promotion import (
 )
 from models.learning.order import Learning
 from prefetch.plan.planner import ValuePlanner
-from prefetch.plan.scores import Files
 from replay.comparison import BOUND, Candidates, Replay, compare, replay_of
 from replay.engine import Run, drive
 from replay.policies import PartPolicy, Policy
@@ -76,8 +74,9 @@ def replayed(
     on_progress: Advance,
 ) -> list[Compared]:
     """Every rival at every capacity, planned by the planner of production."""
-    plan = settings.plan
-    files, hours = _known_files(settings, setup)
+    plan, names = settings.plan, setup.trace.names
+    assert names is not None
+    files, hours = files_and_hours(settings, setup.tables, names)
     give_back()  # the catalogue
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in setup.caches]
     orders = Learning(setup.trace, setup.context, room).orders(days.from_s, on_progress)
@@ -132,16 +131,6 @@ def replayed(
         Compared(cache.fraction, at, cache.cycle_s, _weights(of, cache), float(least[0].sum()))
         for cache, at, of in zip(setup.caches, comparisons, at_each, strict=True)
     ]
-
-
-def _known_files(settings: Settings, setup: ReplaySetup) -> tuple[Files, HoursPerByte]:
-    """What planners know of each file, and the core-hours that a job needs per byte of it."""
-    names, plan = setup.trace.names, settings.plan
-    assert names is not None
-    benefit, regions = settings.benefit.model, settings.regions
-    known_facts = facts(setup.tables, names, OriginRules(regions, tape=plan.tape))
-    files, origins = plan_files(names, known_facts, plan=plan, benefit=benefit, regions=regions)
-    return files, hours_per_byte(files, origins, benefit, regions)
 
 
 def _by(setup: ReplaySetup, planners: Sequence[ValuePlanner], days: Days) -> list[Planned]:

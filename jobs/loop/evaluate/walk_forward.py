@@ -47,21 +47,6 @@ class Week:
     boundaries_s: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class Walk:
-    """The input of a walk-forward evaluation; `candidates`: their approximate number at one decision time."""
-
-    data: RegionData
-    training: TrainingSettings
-    candidates: int
-
-    def sampled(self, walked: Sequence[Week]) -> RegionData:
-        """The data with samples that are large enough for each training."""
-        fewest = min(len(week.learned_s) for week in walked)
-        share = sample_share(self.training, candidates=self.candidates, moments=fewest)
-        return dataclasses.replace(self.data, spec=dataclasses.replace(self.data.spec, sample_share=share))
-
-
 def weeks(
     *,
     first_s: int,
@@ -92,19 +77,24 @@ def weeks(
 
 
 def score(
-    walk: Walk,
+    data: RegionData,
+    training: TrainingSettings,
     walked: Sequence[Week],
     store: ScoreStore,
     *,
+    candidates: int,
     champion: RegionModels | None,
     on_progress: Advance,
 ) -> tuple[str, ...]:
     """Write the scores of every scorer at every boundary into `store`; returns notes on dropped horizons.
 
-    The scorers are the challenger, its equally calibrated rivals without learning, and `champion`. Raises
-    StaleInputError if there is nothing to train on before the first boundary.
+    The scorers are the challenger, its equally calibrated rivals without learning, and `champion`.
+    `candidates`: their approximate number at one decision time, for samples that are large enough for each
+    training. Raises StaleInputError if there is nothing to train on before the first boundary.
     """
-    learning = walk.sampled(walked)
+    fewest = min(len(week.learned_s) for week in walked)
+    share = sample_share(training, candidates=candidates, moments=fewest)
+    learning = dataclasses.replace(data, spec=dataclasses.replace(data.spec, sample_share=share))
     on_progress(0, len(walked) + 1, "features to learn from")
     feature_job.compute(learning, [at for week in walked for at in week.learned_s])
     trained: dict[int, Mapping[str, RegionModels]] = {}
@@ -112,7 +102,7 @@ def score(
     def rows_of_weeks() -> Iterator[tuple[Week, pd.DataFrame]]:
         for done, week in enumerate(walked, start=1):
             on_progress(done, len(walked) + 1, f"training at {as_of_label(week.trained_s)}")
-            yield week, _to_learn_from(learning, walk.training, week)
+            yield week, _to_learn_from(learning, training, week)
 
     def train(week_with_rows: tuple[Week, pd.DataFrame]) -> None:
         week, rows = week_with_rows
@@ -121,7 +111,7 @@ def score(
             spec=learning.spec,
             region=learning.region,
             until_s=week.trained_s,
-            learners=learners(learning.spec, walk.training),
+            learners=learners(learning.spec, training),
         )
         trained[week.trained_s] = fitted if champion is None else fitted | {CHAMPION_PLAN: champion}
 
@@ -138,7 +128,7 @@ def score(
         for earlier, at in zip([None, *moments], moments, strict=False)
     ]
     store.whole.update(at for at, earlier in zip(moments, before_s, strict=True) if earlier is None)
-    rows = store.numbered(feature_job.streamed(walk.data, moments, before_s))
+    rows = store.numbered(feature_job.streamed(data, moments, before_s))
     run_bounded(lambda at: store.score(at[1], serving[at[0]], at[0]), zip(moments, rows, strict=True))
     on_progress(len(walked) + 1, len(walked) + 1, "scored")
     return tuple(f"no model within {within}: {why}" for within, why in sorted(dropped.items()))

@@ -19,7 +19,7 @@ from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.outcomes.history import STORED
-from jobs.loop.plan.file_facts import OriginRules, facts, hours_per_byte, plan_files
+from jobs.loop.plan.file_facts import files_and_hours
 from prefetch.actions import Action, ItemState
 from prefetch.day_verdict import (
     CacheContents,
@@ -286,9 +286,7 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
 
 def _of_queues(settings: Settings, tables: Tables, rows: pd.DataFrame) -> tuple[QueueOutcome, ...]:
     """The outcomes `rows` by queue that announced them; one that several announced counts for each."""
-    plan, benefit, dids = settings.plan, settings.benefit.model, pa.array(rows["did"], pa.string())
-    known = facts(tables, dids, OriginRules(settings.regions, tape=plan.tape))
-    hours = hours_per_byte(*plan_files(dids, known, plan=plan), benefit, settings.regions)
+    _, hours = files_and_hours(settings, tables, pa.array(rows["did"], pa.string()))
     waiting = rows["bytes_saved"] * np.maximum(0.0, hours.missed - hours.hit)
     was_read = rows["use"] == Use.READ
     each = rows.assign(queue=rows["queues"].str.split(", "), waiting=waiting, was_read=was_read)

@@ -202,14 +202,11 @@ class Inflows(NamedTuple):
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
     """Bytes that came in during each cycle of the day before; if unknown, one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
-    if not tables.exists(ACCESSES):
-        return unknown
     day_s = max(DAY_S, cycle_s)
-    rows = tables.read_arrow(
-        ACCESSES,
+    rows = tables.head(ACCESSES).rows(
+        ["cache", "source", "accessed_at", "known_at", "bytes_missed"],
         since=day_label(as_of_s - day_s),
         until=day_label(as_of_s),
-        columns=["cache", "source", "accessed_at", "known_at", "bytes_missed"],
     )
     kind = rows.schema.field("known_at").type
     since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from features.common.arrays import BoolArray, FloatArray, IntArray
 from features.common.hosts import first_fit, stated
 from features.common.times import DAY_S, day_label
-from features.schema import ACCESSES, FILES, arrow_schema
+from features.schema import ACCESSES, FILES
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.sections import OriginSettings
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
@@ -29,10 +30,8 @@ _FACTS = ["did", "dataset", "tier", "origins"]
 
 def facts(tables: Tables, dids: pa.Array, rules: OriginRules | None = None) -> pa.Table:
     """Dataset, tier, and the columns of `nearest` by `rules` of each of `dids`; null if it is not known."""
-    rows = arrow_schema(FILES).empty_table().select(_FACTS)
-    if tables.exists(FILES):
-        rows = tables.read_arrow(FILES, columns=_FACTS)
-        rows = rows.filter(pc.is_in(rows["did"], value_set=dids)).combine_chunks()
+    rows = tables.head(FILES).rows(_FACTS)
+    rows = rows.filter(pc.is_in(rows["did"], value_set=dids)).combine_chunks()
     rows = rows.take(pc.index_in(dids, value_set=rows["did"].combine_chunks()))
     nearest_origins = nearest(rows["origins"], rules or OriginRules())
     for name in nearest_origins.column_names:
@@ -77,15 +76,20 @@ def plan_files(
     return files, origins
 
 
+def files_and_hours(settings: Settings, tables: Tables, dids: pa.Array) -> tuple[Files, HoursPerByte]:
+    """What planners know of `dids`, whichever the cache, and the core-hours that jobs need per byte."""
+    plan, benefit, regions = settings.plan, settings.benefit.model, settings.regions
+    known = facts(tables, dids, OriginRules(regions, tape=plan.tape))
+    files, origins = plan_files(dids, known, plan=plan, benefit=benefit, regions=regions)
+    return files, hours_per_byte(files, origins, benefit, regions)
+
+
 def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
     """The part of a file that a job reads, by dataset, in the days before `as_of_s`."""
-    if not tables.exists(ACCESSES):
-        return {}
-    rows = tables.read_arrow(
-        ACCESSES,
+    rows = tables.head(ACCESSES).rows(
+        ["did", "dataset", "known_at", "closed_at", "size_bytes", "read_bytes", "n_reads"],
         since=day_label(as_of_s - READ_SHARE_DAYS * DAY_S),
         until=day_label(as_of_s),
-        columns=["did", "dataset", "known_at", "closed_at", "size_bytes", "read_bytes", "n_reads"],
     )
     # The bytes of a read that was known from its open are reported at its end.
     reported_us = pc.max_element_wise(*(rows[name].cast(pa.int64()) for name in ("known_at", "closed_at")))

@@ -19,12 +19,12 @@ from features.common.units import format_bytes
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, read_partitions
 from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
-from jobs.loop.trainings import promoted_models, unproven_because
-from models.serving.versions import CHAMPION, ModelVersion
+from jobs.loop.trainings import unproven_because
+from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
 from prefetch.journal.tables import KNOWN, PLAN, PREFILL
@@ -147,10 +147,10 @@ class PlannedFile:
 
 def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | None = None) -> pa.Table:
     """The rows of a plan. Raises StaleInputError if there is none."""
-    key = MomentKey.at(as_of_s, cache)
-    if not tables.exists(PLANS) or key not in tables.snapshot(PLANS).partitions:
+    key, plans = MomentKey.at(as_of_s, cache), tables.head(PLANS)
+    if key not in plans.partitions:
         raise StaleInputError(f"no plan for cache {cache!r} at {key.as_of}; run plan first")
-    return tables.read_arrow(PLANS, as_of=key.as_of, owner=cache, columns=columns)
+    return read_partitions(plans, {key: plans.partitions[key]}, columns)
 
 
 def planned_files(
@@ -251,6 +251,4 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
 
 def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:
     """Why what models chose of a plan may not act by the tables; None: it may, or they chose none of it."""
-    if not plan.of_models():
-        return None
-    return unproven_because(plan.model, promoted_models(tables, region=region).get(CHAMPION))
+    return unproven_because(tables, plan.model, region=region) if plan.of_models() else None

@@ -25,8 +25,8 @@ from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.items import FileFilter, PlannedFile, contents, items, planned_files
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
-from jobs.loop.trainings import promoted_models, unproven_because
-from models.serving.versions import CHAMPION, ModelVersion
+from jobs.loop.trainings import unproven_because
+from models.serving.versions import ModelVersion
 from prefetch.actions import Action
 from prefetch.plan.explain import Explanation, explain
 from prefetch.plan.planner import Judgement
@@ -156,10 +156,10 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
         queued=judged.queued,
     )
     tables.replace_partition(PLANS, rows, key)
-    champion = promoted_models(tables, region=region).get(CHAMPION)
-    short = shortfalls(tables, region=region, as_of_s=moment.predicted_s)
-    judged = dataclasses.replace(judged, faults=(*judged.faults, *short))
-    return _summary(judged, key, unproven_because(judged.model, champion))
+    faults = (*judged.faults, *shortfalls(tables, region=region, as_of_s=moment.predicted_s))
+    if (unproven := unproven_because(tables, judged.model, region=region)) is not None:
+        faults = (f"{unproven}; `cachecast push` carries out none of its choices", *faults)
+    return _summary(judged, key, faults)
 
 
 def explain_item(judged: JudgedCache, *, item: str) -> Explanation:
@@ -229,10 +229,8 @@ def _check_limits(judged: JudgedCache) -> None:
     check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
-def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanSummary:
-    plan, faults = judged.judgement.plan, judged.faults
-    if unproven is not None:
-        faults = (f"{unproven}; `cachecast push` carries out none of its choices", *faults)
+def _summary(judged: JudgedCache, key: MomentKey, alarms: tuple[str, ...]) -> PlanSummary:
+    plan = judged.judgement.plan
     age_s = eviction_age_s(judged.judgement.case.state, judged.moment.cycle_s)
     is_queued = (plan.action == Action.PREFETCH.code) & (plan.n_jobs > 0)
     n = {action: int((plan.action == action.code).sum()) for action in Action}
@@ -258,7 +256,7 @@ def _summary(judged: JudgedCache, key: MomentKey, unproven: str | None) -> PlanS
         queued_unknown=judged.queued.n_unknown,
         queued_stale=judged.queued.n_stale,
         queued_doubted=judged.queued.n_doubted,
-        alarms=faults,
+        alarms=alarms,
     )
 
 

@@ -133,11 +133,9 @@ def model_of(rows: pa.Table) -> ModelVersion:
 
 def _evaluated(tables: Tables, region: str, version: str) -> dict[int, float]:
     """The weights by capacity in the newest evaluation of `version` that chose some."""
-    if not tables.exists(EVALUATIONS):
-        return {}
     rows = [
         row
-        for row in tables.read_arrow(EVALUATIONS, owner=region, columns=_WEIGHT_COLUMNS).to_pylist()
+        for row in tables.head(EVALUATIONS).rows(_WEIGHT_COLUMNS, owner=region).to_pylist()
         if row["scored_by"] == version and row["model_weight"] is not None and row["capacity_bytes"]
     ]
     newest = max((row["as_of"] for row in rows), default=None)

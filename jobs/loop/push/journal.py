@@ -102,25 +102,23 @@ def _pins(tables: Tables, *, now_s: float, keep_s: float) -> dict[str, int]:
     return dict(Counter(plans.filter(pc.and_(is_pin, stands))["cache"].to_pylist()))
 
 
-def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s: float) -> int:
-    """Delete a cache's plans that were settled `keep_s` ago; return the number of items deleted.
+def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s: float) -> None:
+    """Delete a cache's plans that were settled `keep_s` ago.
 
     The receipts of a plan are written first: if the table is unavailable, nothing is deleted. Ages are
     counted from the newest plan at the latest, so that a clock that is a year ahead does not delete the
     current pins.
     """
-    n_items = 0
     newest_s = journal.reports.newest_s(cache, now_s=now_s)
     if newest_s is None:
-        return 0
+        return
     now_s = min(now_s, newest_s)
     before_s = now_s - keep_s
     for as_of_s in journal.pruning.prunable(cache, before_s=before_s, now_s=now_s):
         plan = (tables, journal, cache, as_of_s)
         if journal.pruning.pruned_at_s(cache, as_of_s) is None and not are_written(*plan):
             write_receipts(*plan)
-        n_items += journal.pruning.forget(cache, as_of_s, before_s=before_s, now_s=now_s)
-    return n_items
+        journal.pruning.forget(cache, as_of_s, before_s=before_s, now_s=now_s)
 
 
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:

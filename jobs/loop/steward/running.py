@@ -297,9 +297,7 @@ def _has_many_files(root: Path) -> bool:
 
 
 def known_datasets(tables: Tables) -> Datasets:
-    if not tables.exists(FILES):
-        return Datasets()
-    rows = tables.read_arrow(FILES, columns=["name", "dataset"])
+    rows = tables.head(FILES).rows(["name", "dataset"])
     return Datasets(
         (batch["name"].to_pylist(), batch["dataset"].to_pylist()) for batch in rows.to_batches(100_000)
     )

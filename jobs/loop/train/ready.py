@@ -94,11 +94,10 @@ def _has_none(database: Path, name: str, aliases: Sequence[str]) -> bool:
     """Whether it is clear that the model has none of the aliases; a database that is not there has none."""
     if not database.exists():
         return True
-    with contextlib.closing(
-        sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
-    ) as connection:
-        try:
+    uri = f"{database.absolute().as_uri()}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
             rows = connection.execute("SELECT alias FROM registered_model_aliases WHERE name = ?", (name,))
             return {alias for (alias,) in rows}.isdisjoint(aliases)
-        except sqlite3.Error:
-            return False  # of another version, or locked: MLflow itself answers
+    except sqlite3.Error:
+        return False  # of another version, locked, or not to be opened: MLflow itself answers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from jobs.ground.spark.exchange import PartFile, Staging, Written, part_files
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
-from jobs.loop.train.spark_parts import CATALOGUE, READS, STATE, FeatureParts, LabelParts, ReadParts
+from jobs.loop.train.spark_parts import CATALOGUE, READS, STATE, FeatureParts, LabelParts, read_parts
 from models.serving.bundle import RegionModels
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class SparkEngine:
     def _reads(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> RDD[Any]:
         n_parts = self._n_parts(_n_rows(days))
         files = list(part_files(READS, accesses, days))
-        return self._read(files, ReadParts(counting, n_parts), 2 * n_parts + 1)
+        by_file = partial(read_parts, counting=counting, n_parts=n_parts)
+        return self._read(files, by_file, 2 * n_parts + 1)
 
     def _read(
         self, files: Sequence[PartFile], by_file: Callable[[PartFile], Iterator[Any]], n_parts: int
@@ -135,20 +137,14 @@ def staged(
     partitions: Mapping[Key, Partition],
     models: RegionModels,
 ) -> list[StagedFile]:
-    """Write the predictions of `chosen` partitions of `features`, a file for each of theirs; for `commit`."""
+    """Write the predictions of `partitions` of `features`, a file for each of theirs; for `commit`."""
     files = list(part_files(("features",), features, partitions))
-    score = _Score(Staging.of(tables, PREDICTIONS), models)
+    score = partial(_scored, into=Staging.of(tables, PREDICTIONS), models=models)
     return _files(
         spark.sparkContext.parallelize(files, max(1, len(files))).flatMap(score).collect(), PREDICTIONS
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Score:
-    """Writes the predictions of a file of features."""
-
-    into: Staging
-    models: RegionModels
-
-    def __call__(self, source: PartFile) -> Iterator[Written]:
-        return self.into.written([(source.key, self.models.table(source.rows()))])
+def _scored(source: PartFile, *, into: Staging, models: RegionModels) -> Iterator[Written]:
+    """Write the predictions of a file of features."""
+    return into.written([(source.key, models.table(source.rows()))])

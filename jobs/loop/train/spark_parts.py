@@ -39,21 +39,14 @@ _PART_BITS = np.uint64(20)
 """Lower bits of a claim, its part; the others are of the hash of its file."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadParts:
-    """Divides reads into `n_parts`, their claims into as many others; the last part is what is counted."""
-
-    counting: Counting
-    n_parts: int
-
-    def __call__(self, source: PartFile) -> Iterator[tuple[int, Any]]:
-        counting = self.counting
-        rows = demanded_day(source.snapshot, source.chosen, events.COLUMNS, counting.demand_sources)
-        if counting.times:
-            yield 2 * self.n_parts, (source.key, counted_at(rows, source.part.digest, counting))
-        if counting.since_s is not None:
-            rows = rows.filter(pa.array(events.usable(rows, cycle_s=counting.cycle_s) > counting.since_s))
-        yield from _by_stated_dataset(READS, rows, self.n_parts)
+def read_parts(source: PartFile, *, counting: Counting, n_parts: int) -> Iterator[tuple[int, Any]]:
+    """The reads in a file in `n_parts`, their claims in as many others; the last part is what is counted."""
+    rows = demanded_day(source.snapshot, source.chosen, events.COLUMNS, counting.demand_sources)
+    if counting.times:
+        yield 2 * n_parts, (source.key, counted_at(rows, source.part.digest, counting))
+    if counting.since_s is not None:
+        rows = rows.filter(pa.array(events.usable(rows, cycle_s=counting.cycle_s) > counting.since_s))
+    yield from _by_stated_dataset(READS, rows, n_parts)
 
 
 @dataclasses.dataclass(frozen=True)

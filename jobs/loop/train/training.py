@@ -145,7 +145,6 @@ def described(
     trained: Trained, bundle: Bundle, data: Data, *, training: TrainingSettings, effort: Effort
 ) -> Run:
     """The training's own run: what people compare trainings by. Those of its models are nested in it."""
-    settings = {name: getattr(training, name) for name in ("max_rows", "every", "span")}
     params = {
         "region": bundle.region,
         "until": as_of_label(bundle.until_s),
@@ -154,14 +153,14 @@ def described(
         "cycle": duration_label(bundle.spec.cycle_s),
         "history": duration_label(bundle.spec.history_s),
         "candidates": duration_label(bundle.spec.candidate_s),
-        "every": duration_label(settings["every"]),
-        "span": duration_label(settings["span"]),
+        "every": duration_label(training.every),
+        "span": duration_label(training.span),
         "demand": data.demand_in_words,
         "n_rows": data.n_rows,
         "n_moments": data.n_moments,
         "first_day": data.first_day,
         "last_day": data.last_day,
-        "max_rows": settings["max_rows"],
+        "max_rows": training.max_rows,
         **dataclasses.asdict(effort),
         "learners": ", ".join(effort.learners),
         **code_version(),

@@ -25,7 +25,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.answer import acting_rows
 from jobs.loop.evaluate.replay_setup import copy_file, copy_tables
 from jobs.loop.evaluate.score_store import ScoreStore
-from jobs.loop.evaluate.walk_forward import SCORERS, Walk, score, weeks
+from jobs.loop.evaluate.walk_forward import SCORERS, score, weeks
 from jobs.loop.train.engines import RegionData
 from jobs.studies.simulate.workload import load
 from jobs.studies.simulate.workload import write as generate
@@ -131,7 +131,7 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
     copy_file(accesses, tables)
     dids = pc.unique(tables.read_arrow(FILES, columns=["did"])["did"]).sort()
     store = ScoreStore(folder, dids, conf.features.spec)
-    walk = Walk(RegionData(LOCAL, tables, conf.features.spec, "r"), conf.training, len(dids))
+    data = RegionData(LOCAL, tables, conf.features.spec, "r")
     walked = weeks(
         first_s=START_S,
         from_s=FROM_S,
@@ -140,7 +140,8 @@ def scored(conf: Settings, accesses: Path, folder: Path) -> ScoreStore:
         every_s=conf.training.every,
         span_s=conf.training.span,
     )
-    score(walk, walked, store, champion=None, on_progress=lambda *_: None)
+    more: dict[str, Any] = {"champion": None, "on_progress": lambda *_: None}
+    score(data, conf.training, walked, store, candidates=len(dids), **more)
     return store
 
 

@@ -107,13 +107,13 @@ def test_the_hours_of_each_day_are_those_of_its_reads() -> None:
 def test_the_age_is_that_of_the_warm_up_alone() -> None:
     reads = trace(5)
     cache = CacheConfig(int(0.1 * reads.footprint_bytes))
-    age_s = warm_age_s(reads, cache, until_s=FROM_S, every_s=3600)
+    age_s = warm_age_s(reads, cache, until_s=FROM_S)
     cut = reads.first_at(FROM_S)
     later = Trace(reads.time_s, np.append(reads.item[:cut], reads.item[cut:][::-1]), reads.size_bytes)
     assert age_s is not None
-    assert warm_age_s(later, cache, until_s=FROM_S, every_s=3600) == age_s
-    assert warm_age_s(reads, CacheConfig(10**6), until_s=FROM_S, every_s=3600) is None
-    assert warm_age_s(reads, cache, until_s=START_S, every_s=3600) is None
+    assert warm_age_s(later, cache, until_s=FROM_S) == age_s
+    assert warm_age_s(reads, CacheConfig(10**6), until_s=FROM_S) is None
+    assert warm_age_s(reads, cache, until_s=START_S) is None
 
 
 @settings(max_examples=20, deadline=None)

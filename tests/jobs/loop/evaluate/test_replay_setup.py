@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from access_rows import accesses
 
-from features.common.errors import CachecastError, InputError, StaleInputError
+from features.common.errors import CachecastError, InputError, SchemaError, StaleInputError
 from features.common.times import parse_day
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
@@ -61,6 +61,23 @@ def test_times_that_no_access_has_are_refused(tmp_path: Path, time_us: int) -> N
     times = pa.array([time_us, 1_772_323_200_000_000], pa.timestamp("us", tz="UTC"))
     pq.write_table(rows().set_column(at, "accessed_at", times), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"a\.parquet: accessed_at .* beyond the times of accesses"):
+        copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ({"size_bytes": [1]}, "files.parquet has no column 'did'"),
+        ({"did": [["cms:/f"]], "size_bytes": [1]}, "column 'did' is no string"),
+        ({"did": ["cms:/f"], "size_bytes": [1], "created_at": ["then"]}, "'created_at' is no timestamp"),
+    ],
+)
+def test_a_catalogue_that_cannot_be_used_is_named(
+    tmp_path: Path, columns: dict[str, list[object]], error: str
+) -> None:
+    pq.write_table(rows(), tmp_path / "a.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "files.parquet")
+    with pytest.raises(SchemaError, match=error):
         copy_file(tmp_path / "a.parquet", Tables(str(tmp_path / "t")))
 
 

@@ -27,7 +27,7 @@ from features.common.errors import (
     StaleInputError,
     TargetUnavailable,
 )
-from features.common.times import as_of_label, day_label
+from features.common.times import as_of_label
 from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.plans import end_push
@@ -47,6 +47,7 @@ from prefetch.push.worker import UNMEASURED_S
 
 AS_OF = int(time.time()) // 3600 * 3600
 N_FILES = 8
+KEY = MomentKey.at(AS_OF, "d")
 RUN = ["push", "run", "--cache", "d", "--as-of", as_of_label(AS_OF)]
 
 
@@ -75,9 +76,8 @@ def conf(tmp_path: Path) -> Path:
         f'origin = "{tmp_path}/origin"\nevict_guard = "0s"\n'
     )
     tables = Tables(f"{tmp_path}/tables")
-    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
     origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
-    tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], key)
+    tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], KEY)
     known_at = dt.datetime.fromtimestamp(0, dt.UTC)
     file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
     names = [{"did": f"cms:/store/f{n}", "name": f"/store/f{n}"} for n in range(2)]
@@ -118,10 +118,9 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
 
 
 def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
-    key = (day_label(AS_OF), as_of_label(AS_OF), "d")
     tables = Tables(Settings.load(conf, env={}).tables.root)
     plan_rows = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
-    tables.replace_rows(PLANS, plan_rows, key)
+    tables.replace_rows(PLANS, plan_rows, KEY)
     rows = tables.read_arrow(FILES).to_pylist()
     tables.replace_rows(FILES, [each | {"dataset": f"cms:/D{i}/AOD"} for i, each in enumerate(rows)], ())
     dry = ("run", "--as-of", as_of_label(AS_OF), "--dry-run")
@@ -258,7 +257,7 @@ def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -
     past_s = AS_OF - 30 * 86400
     over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
     rows = [row(number) | over for number in range(3)]
-    Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, (day_label(past_s), as_of_label(past_s), "d"))
+    Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, MomentKey.at(past_s, "d"))
     words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
     for _ in range(2):
         answer = CliRunner().invoke(app, words)
@@ -277,7 +276,7 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
             rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
             rows = [each | {"model_version": "m/1", "needs_model": False} for each in rows]
-            tables.replace_rows(PLANS, rows, (day_label(at), as_of_label(at), "d"))
+            tables.replace_rows(PLANS, rows, MomentKey.at(at, "d"))
         expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
         plan = [
             item_of(f"{older}{action}", "d", f"/store/f{n + 1}", action, **expires)
@@ -300,7 +299,7 @@ def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
     """A plan of that many files, by a model, which needs no promotion."""
     by = {"model_version": "m/1", "needs_model": False}
     rows = [row(n) | by | {"item_id": f"{at_s}-{n}"} for n in range(n_files)]
-    tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+    tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
     return planned_items(tables, "d", at_s, UNPROVEN)
 
 
@@ -364,7 +363,7 @@ def holds(tables: Tables, cache: str) -> None:
     row = sizes | {"scanned_at": dt.datetime.fromtimestamp(AS_OF, dt.UTC)}
     names = [f"/store/f{number}" for number in range(N_FILES)]
     rows = [row | {"did": f"cms:{name}", "name": name} for name in names]
-    tables.replace_rows(CONTENTS, rows, (day_label(AS_OF), as_of_label(AS_OF), cache))
+    tables.replace_rows(CONTENTS, rows, MomentKey.at(AS_OF, cache))
 
 
 def test_evictions_at_once_obey_the_share_of_the_cache(conf: Path) -> None:
@@ -438,15 +437,21 @@ def test_a_push_that_the_cache_has_ended_fails_so_that_a_scheduler_tries_it_agai
         end_push("xc1", stopped)
 
 
+def fetched_and_pinned(tables: Tables) -> None:
+    """Two plans: the older one fetches two files, the newer one pins them."""
+    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
+        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
+        tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
+
+
 @pytest.mark.parametrize("how", ["no byte", "gone", "another"])
 def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
     conf: Path, tmp_path: Path, how: str
 ) -> None:
     """Its pins would be forgotten without a word, and a steward would evict what they hold."""
     tables = Tables(Settings.load(conf, env={}).tables.root)
-    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
-        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
-        tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+    fetched_and_pinned(tables)
+    for at_s in (AS_OF - 3600, AS_OF):
         push(conf, "run", "--as-of", as_of_label(at_s))
     with pytest.raises(ConflictError, match="can be read and has"):
         push(conf, "new-journal")
@@ -474,9 +479,7 @@ def test_an_older_copy_of_the_journal_fetches_nothing_twice_and_pins_again(
 ) -> None:
     """A host that comes back from a backup has forgotten the pins since, until the plan is pushed again."""
     tables, journal = Tables(Settings.load(conf, env={}).tables.root), tmp_path / "journal.db"
-    for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
-        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
-        tables.replace_rows(PLANS, rows, (day_label(at_s), as_of_label(at_s), "d"))
+    fetched_and_pinned(tables)
     before = push(conf, "run", "--as-of", as_of_label(AS_OF - 3600))
     assert before["pushed"] == 2
     shutil.copy(journal, tmp_path / "copy.db")

@@ -95,6 +95,8 @@ def test_what_is_unclear_is_left_to_mlflow(tmp_path: Path) -> None:
     features(store, at, AT)
     (tmp_path / "mlflow.db").write_text("no database")
     ready.to_predict(at, as_ofs=[AT])
+    folder = settings(tmp_path, CACHECAST_MLFLOW__URI=f"sqlite:///{tmp_path}")  # not to be opened
+    ready.to_predict(folder, as_ofs=[AT])
     ready.to_predict(settings(tmp_path, CACHECAST_MLFLOW__URI="http://mlflow.example.org"), as_ofs=[AT])
 
 
