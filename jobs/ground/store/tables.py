@@ -4,8 +4,8 @@
     <root>/<table>/data-<random>/day=2026-03-01/as_of=2026-03-01T04%3A00%3A00Z/*.parquet
 
 A commit names the directory and files of every partition. A reader loads the highest commit once and reads
-the files it names, so it never sees half of a write. A crash leaves only directories that no commit names;
-`vacuum` removes them.
+the files it names, so it never sees half of a write. What no commit names, and commits that were superseded
+days ago, go with every fiftieth commit of a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from features.common.errors import ConflictError
+from features.common.errors import ConflictError, SchemaError, ServiceError
+from features.common.times import DAY_S
 from features.schema import Table, arrow_schema
 from jobs.ground.store.commits import (
     COMMITS,
@@ -47,6 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 _log = logging.getLogger(__name__)
+_VACUUM_EVERY = 50
+"""Commits of a table from one vacuum to the next."""
+_READ_WITHIN_S = 2 * DAY_S
+"""The longest time that a reader works with a snapshot, such as an evaluation."""
 
 
 class Tables:
@@ -234,8 +239,7 @@ class Tables:
             changed = {k: part for k, part in staged.items() if there.get(k) != (part.digest, part.n_rows)}
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
-                used = {part.path.split("/")[0] for part in head.partitions.values()}
-                for name in {part.path.split("/")[0] for part in staged.values() if part.path} - used:
+                for name in _folders_of(staged) - _folders_of(head.partitions):
                     store.remove(name)
                 _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
@@ -244,7 +248,18 @@ class Tables:
                 n_rows = sum(part.n_rows for part in changed.values())
                 written = (len(changed), n_rows, table.name, new.number, store.root)
                 _log.info("wrote %d partitions, %d rows of table %s: commit %d, %s", *written)
+                if new.number % _VACUUM_EVERY == 0:
+                    self._tidy(table)
                 return new
+
+    def _tidy(self, table: Table) -> None:
+        """Vacuum after a commit, which stands whatever becomes of that."""
+        try:
+            n_removed = self.vacuum(table, grace_s=_READ_WITHIN_S)
+        except (ServiceError, SchemaError, OSError) as error:
+            _log.warning("table %s keeps its old files, %s: %s", table.name, self.root, error)
+        else:
+            _log.info("removed %d old folders of table %s, %s", n_removed, table.name, self.root)
 
     def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
         """Delete files that no reader needs; returns the number of data folders deleted.
@@ -256,8 +271,7 @@ class Tables:
         if not (numbers := commit_numbers(store)):
             return 0
         # Our clock may be ahead, and the storage's have been: it dates all that is looked at.
-        newest_s, used = store.modified_s(commit_name(numbers[-1])), set[str]()
-        oldest = min(newest_s, time.time()) - grace_s
+        oldest = min(store.modified_s(commit_name(numbers[-1])), time.time()) - grace_s
 
         def is_old(name: str) -> bool:
             try:
@@ -266,13 +280,14 @@ class Tables:
                 return False
 
         for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
-            if is_old(commit_name(successor)):
-                store.remove(commit_name(number))
-        for number in commit_numbers(store):
+            if not is_old(commit_name(successor)):
+                break
+            store.remove(commit_name(number))
+        current = _folders_of(self.head(table).partitions)
+        doomed = {n for n in store.names() if n.startswith("data-") and n not in current and is_old(n)}
+        for number in commit_numbers(store) if doomed else ():
             with suppress(FileNotFoundError):
-                used |= {part.path.split("/")[0] for part in load(table, store, number).partitions.values()}
-        unused = [name for name in store.names() if name.startswith("data-") and name not in used]
-        doomed = [name for name in unused if is_old(name)]
+                doomed -= _folders_of(load(table, store, number).partitions)
         drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
         for name in [*doomed, *filter(is_old, drafts)]:
             store.remove(name)
@@ -282,6 +297,10 @@ class Tables:
 def new_folder() -> str:
     """The name of a fresh folder for data files, which nothing reads until they are committed."""
     return f"data-{uuid.uuid4().hex}"
+
+
+def _folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
+    return {part.path.split("/")[0] for part in partitions.values() if part.path}
 
 
 def _refuse_conflict(

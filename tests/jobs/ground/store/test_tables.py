@@ -229,6 +229,30 @@ def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> Non
     assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
 
 
+@pytest.mark.parametrize("fault", [None, PermissionError("foreign folder"), ServiceError("HDFS is down")])
+def test_what_was_superseded_days_ago_goes_with_a_later_commit(
+    local: Tables, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
+) -> None:
+    days_ago_s = time.time() - 3 * 86400
+    for n in range(30):
+        local.replace_arrow(REJECTS, rejects(DAY, n))
+    for path in Path(local.root, "rejects").rglob("*"):
+        os.utime(path, (days_ago_s, days_ago_s))
+
+    def remove(_store: LocalStore, _name: str) -> None:
+        raise fault or AssertionError
+
+    if fault:
+        monkeypatch.setattr(LocalStore, "remove", remove)
+    for n in range(30, 52):
+        assert local.replace_arrow(REJECTS, rejects(DAY, n)).number == n + 1
+    names = rejects_in(local).names("_commits")
+    # The thirtieth was superseded now, whatever its own date is.
+    assert min(names) == f"{1 if fault else 30:012d}.json"
+    assert len(data_folders(local)) == len(names) == (52 if fault else 23)
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [51]
+
+
 def test_a_clock_that_is_ahead_vacuums_nothing_new(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(3):
         tables.replace_arrow(REJECTS, rejects(DAY, n))
