@@ -16,7 +16,6 @@ from features.results import EVALUATIONS
 from features.schema import PREDICTIONS
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.plan.file_facts import facts, plan_files
 from models.evaluation.promotion import UNPROVEN
 from models.serving.versions import ModelVersion
 from prefetch.plan.items import PlanLimits
@@ -37,7 +36,7 @@ def planner(
     plan: PlanSettings,
     cycle_s: int,
     predicted_every_s: int | None = None,
-    files: Files | None = None,
+    files: Files,
     origin_bytes: IntArray | None = None,
     work_at: Callable[[int], KnownWork] | None = None,
     version: str,
@@ -45,9 +44,8 @@ def planner(
     """A planner over the files `dids` (a file's dense id is its index there).
 
     At each boundary it reads the latest predictions, made every `predicted_every_s` (None: at each boundary);
-    files that are not among `dids` are left out. `files`: other facts about them, by default those of
-    the files table. `version`: of the models that made the predictions. Raises StaleInputError at a boundary
-    without predictions.
+    files that are not among `dids` are left out. `files`: facts about them. `version`: of the models that
+    made the predictions. Raises StaleInputError at a boundary without predictions.
     """
     every_s = predicted_every_s or cycle_s
 
@@ -70,7 +68,7 @@ def planner(
     return ValuePlanner(
         scores_at,
         limits(plan, cycle_s, origin_bytes),
-        files or plan_files(dids, facts(tables, dids), plan=plan)[0],
+        files,
         plan.horizon,
         plan.objective,
         model_weight(tables, plan, region=region, version=version),

@@ -11,6 +11,7 @@ from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
 from features.schema import PREDICTIONS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
+from jobs.loop.plan.file_facts import files_and_hours
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from jobs.studies.simulate.replay_trace import Caches, compared, named_policies, rows_of, summaries
@@ -43,8 +44,15 @@ def run(
         version = model_of(
             tables.read_arrow(PREDICTIONS, as_of=label, owner=region, columns=MODEL_COLUMNS)
         ).version
+        files, _ = files_and_hours(settings, tables, trace.names)
         plan_by = planner(
-            tables, trace.names, region=region, plan=settings.plan, cycle_s=cycle_s, version=version
+            tables,
+            trace.names,
+            region=region,
+            plan=settings.plan,
+            cycle_s=cycle_s,
+            files=files,
+            version=version,
         )
     replayed = compared(
         loaded, caches, count_from_s=first_s, on_progress=on_progress, planner=plan_by, cycle_s=cycle_s

@@ -21,6 +21,7 @@ from jobs.studies.simulate import site_replay
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.fleet import load_fleet, load_levels, replay_fleet, replay_levels
 from jobs.studies.simulate.replay_trace import Caches
+from prefetch.plan.value import Objective
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
@@ -58,12 +59,18 @@ def predicted(name: str, p: float) -> dict[str, object]:
 POLICIES = ("lru", "lru+plan", "clairvoyant")
 
 
-def run(tables: Tables, *, policies: tuple[str, ...] = POLICIES, **more: Any) -> list[dict[str, Any]]:
+def run(
+    tables: Tables,
+    *,
+    policies: tuple[str, ...] = POLICIES,
+    objective: Objective = Objective.BYTES,
+    **more: Any,
+) -> list[dict[str, Any]]:
     caches = Caches(policies=policies, capacities=[], fractions=[0.12], watermarks=(0.9, 0.95))
     settings = SETTINGS.model_copy(
         update={
             "tables": SETTINGS.tables.model_copy(update={"root": tables.root}),
-            "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0}),
+            "plan": SETTINGS.plan.model_copy(update={"control_share": 0.0, "objective": objective}),
             "sources": SETTINGS.sources.model_copy(update={"demand": more.pop("demand_sources", {})}),
         }
     )
@@ -81,6 +88,15 @@ def test_a_plan_that_knows_the_hot_files_closes_the_gap(tables: Tables) -> None:
     assert by["lru+plan"]["byte_gap_closed"] > 0.5
     assert by["bound"]["hits"] is None
     assert steps[-1][0] == steps[-1][1]
+
+
+def test_a_plan_by_core_hours_is_worth_what_production_says(tables: Tables) -> None:
+    """All files come from one origin: the order by hours is that by bytes, and no file is worth nothing."""
+    bytes_by = {
+        objective: {row["policy"]: row["wan_bytes"] for row in run(tables, objective=objective)}
+        for objective in Objective
+    }
+    assert bytes_by[Objective.CPU_HOURS] == bytes_by[Objective.BYTES]
 
 
 def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
