@@ -1,14 +1,16 @@
-"""What a bundle's JSON may say, and when it may serve; an MLflow that leads elsewhere, or never ends."""
+"""What a bundle's JSON may say, and when it may serve; MLflow that leads elsewhere, or never ends."""
 
 import dataclasses
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import http_answers
 import pytest
+from certificates import certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -234,6 +236,27 @@ def test_a_redirect_is_not_followed(server: str) -> None:
     with pytest.raises(ServiceError, match="MLflow at http"):
         connect(server, "", "x")
     assert "/elsewhere" not in Handler.asked and len(Handler.asked) > 1
+
+
+TRUST = ["MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_INSECURE_TLS"]
+
+
+@pytest.mark.parametrize("trust", TRUST)
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_a_server_of_a_private_authority_is_believed_as_by_mlflow_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    monkeypatch.setattr(Handler, "asked", [], raising=False)
+    pem = certificate(tmp_path)
+    with http_answers.answering(Handler, pem=pem) as url:
+        with pytest.raises(ServiceError, match="does not answer"):
+            connect(url, "", "x")
+        assert not Handler.asked
+        monkeypatch.setenv(trust, "true" if "INSECURE" in trust else str(pem))
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(pem))
+        with pytest.raises(ServiceError, match="MLflow at https"):
+            connect(url, "", "x")
+    assert Handler.asked[0] == "/health" and len(Handler.asked) > 1
 
 
 def test_an_answer_that_drips_ends_in_time(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
