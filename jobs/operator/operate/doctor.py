@@ -250,9 +250,11 @@ def mlflow(uri: str) -> Check:
         why = "no certificate can be read where MLFLOW_TRACKING_…_CERT_PATH (or …_CA_BUNDLE) says"
         return Check("mlflow", address, "bad", f"{why} ({error.strerror})")
     check = answers("mlflow", address, f"{address.rstrip('/')}/health", tls=tls)
+    if check.state == "bad":
+        return check
     reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1", tls=tls)
     # Any other refusal may be for want of a login.
-    is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
+    is_bad = isinstance(reply, str) and _OUT_OF_DATE in reply
     return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
 
 

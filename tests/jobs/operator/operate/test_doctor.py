@@ -169,6 +169,19 @@ def test_mlflow_is_believed_as_by_its_own_client(
         assert "no certificate can be read" in doctor.mlflow(url).detail
 
 
+def test_a_server_that_is_down_is_waited_for_once() -> None:
+    asked = []
+
+    class Answers(http_answers.Answers):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.say(503)
+
+    with http_answers.answering(Answers) as url:
+        assert doctor.mlflow(url).state == "bad"
+    assert asked == ["/health"]
+
+
 @pytest.mark.parametrize(
     ("revision", "state", "words"),
     [
