@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
-from features.common.errors import ConfigError, InputError
+from features.common.errors import ConfigError
 from features.common.times import DAY_S, HOUR_S
 from replay.config import CacheConfig, refused
 from replay.kernels import disk as kernels
@@ -19,7 +19,7 @@ from replay.kernels import purge
 from replay.kernels.accesses import FETCHED, Part, Tally, empty_tally
 from replay.kernels.disk import AccessLog, OutcomeArray
 from replay.kernels.purge import Record, run_checks, serve
-from replay.planner import Actions, CacheState, Planner, peak_inflow, sure_inflow
+from replay.planner import CacheState, Planner, checked, peak_inflow, sure_inflow
 from replay.result import Placed, Result, tallied
 from replay.trace import IndexArray, Trace, Window, window
 
@@ -178,15 +178,15 @@ class Run:
         assert self.planner is not None
         disk, log, inflow_bytes = self._disk, self._log, int(self._disk.sums[kernels.INFLOW])
         self._inflows = [*self._inflows, inflow_bytes][-max(1, DAY_S // self._cycle_s) :]
-        actions = self.planner.actions(self._state(as_of_s))
+        actions = checked(self.planner.actions(self._state(as_of_s)), self._trace.n_items)
         disk.sums[kernels.INFLOW] = 0
-        purge.evict(disk, self._ids(actions, "evict"))
-        purge.unpin(disk, self._ids(actions, "unpin"))
-        prefetched = self._ids(actions, "prefetch")
+        purge.evict(disk, actions.evict)
+        purge.unpin(disk, actions.unpin)
+        prefetched = actions.prefetch
         self._last_use_s[prefetched[disk.latest_use[prefetched] == kernels.ABSENT]] = as_of_s
         if fetched := purge.prefetch(disk, self._rules, log, prefetched, as_of_s):
             self._prefetches.append((as_of_s, fetched))
-        purge.pin(disk, log, self._ids(actions, "pin"), as_of_s)
+        purge.pin(disk, log, actions.pin, as_of_s)
 
     def result(self, name: str) -> Result:
         """The outcome of the counted window."""
@@ -259,15 +259,6 @@ class Run:
         part = slice(self._closed, int(np.searchsorted(log.close_time, as_of_s)))
         self._last_use_s[log.closed[part]], self._closed = log.close_time[part], part.stop
         return np.where(use < n, log.close_time[np.minimum(use, n - 1)], self._last_use_s[item])
-
-    def _ids(self, actions: Actions, action: str) -> IntArray:
-        ids: IntArray = np.asarray(getattr(actions, action), np.int64)
-        if ids.size and (ids.min() < 0 or ids.max() >= self._trace.n_items):
-            raise InputError(
-                f"the planner's {action} list names item {ids.min()} or {ids.max()}; "
-                f"items are 0 … {self._trace.n_items - 1}"
-            )
-        return ids
 
 
 def _tally(trace: Trace, counted: Window) -> Tally:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from features.common.arrays import BoolArray, IntArray
+from features.common.errors import InputError
 from features.common.times import DAY_S
 
 
@@ -73,6 +74,19 @@ class Actions:
     pin: IntArray
     unpin: IntArray
     evict: IntArray
+
+
+def checked(actions: Actions, n_items: int) -> Actions:
+    """The same lists, as int64. Raises InputError if one names a file that is none of `n_items`."""
+    lists = dict[str, IntArray]()
+    for action in ("prefetch", "pin", "unpin", "evict"):
+        lists[action] = ids = np.asarray(getattr(actions, action), np.int64)
+        if ids.size and (ids.min() < 0 or ids.max() >= n_items):
+            raise InputError(
+                f"the planner's {action} list names item {ids.min()} or {ids.max()}; "
+                f"items are 0 … {n_items - 1}"
+            )
+    return Actions(**lists)
 
 
 class Planner(Protocol):

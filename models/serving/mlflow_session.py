@@ -37,6 +37,7 @@ with warnings.catch_warnings():  # MLflow's own type hints cause warnings
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
     from mlflow.tracking import MlflowClient
     from mlflow.utils import request_utils
+    from mlflow.utils.credentials import get_default_host_creds
 
 from features.common import deadline
 from features.common.errors import ServiceError, StaleInputError, secrets_of, without_login, without_secrets
@@ -83,7 +84,7 @@ def connect(uri: str, artifacts: str, experiment: str) -> tuple[MlflowClient, st
         logging.getLogger(name).setLevel(logging.ERROR)
     with service_errors(uri):
         if uri.startswith(("http://", "https://")):
-            in_time(lambda: _check_health(f"{uri.rstrip('/')}/health"), within_s=2 * _HEALTH_TIMEOUT_S)
+            in_time(lambda: _check_health(uri), within_s=2 * _HEALTH_TIMEOUT_S)
         mlflow.set_tracking_uri(uri)
         mlflow.set_registry_uri(uri)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -153,8 +154,17 @@ def _check_active(uri: str, experiment: mlflow.entities.Experiment) -> None:
         )
 
 
-def _check_health(url: str) -> None:
-    with requests.get(url, timeout=_HEALTH_TIMEOUT_S, stream=True, allow_redirects=False) as answer:
+def _check_health(uri: str) -> None:
+    """Ask as MLflow's own client would. Raises MlflowException, RequestException, OSError."""
+    login = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
+    with requests.get(
+        f"{uri.rstrip('/')}/health",
+        timeout=_HEALTH_TIMEOUT_S,
+        stream=True,
+        allow_redirects=False,
+        verify=login.verify,
+        cert=login.client_cert_path,
+    ) as answer:
         answer.raise_for_status()
 
 

@@ -187,16 +187,18 @@ def _dataset(table: TableRead, context: str) -> mlflow.entities.DatasetInput:
 
 
 def code_version() -> dict[str, str]:
-    """`package_version`, and `git_sha` if the package is in a git checkout with a commit."""
+    """`package_version`, and `git_sha` if the package is of a git checkout with a commit."""
     version = {"package_version": importlib.metadata.version("cachecast")}
     if shutil.which("git") is None:
         return version
-    answer = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10,
-    )
-    return version | ({"git_sha": sha} if (sha := answer.stdout.strip()) else {})
+    file = Path(__file__)
+
+    def git(*words: str) -> str:
+        answer = subprocess.run(
+            ["git", *words], cwd=file.parent, capture_output=True, text=True, check=False, timeout=10
+        )
+        return answer.stdout.strip()
+
+    # A virtual environment may be in the checkout of another project.
+    sha = git("rev-parse", "--verify", "--quiet", "HEAD") if git("ls-files", file.name) else ""
+    return version | ({"git_sha": sha} if sha else {})

@@ -12,6 +12,7 @@ A folder is written under a hidden name and renamed when complete: a crash leave
 leaves hidden is deleted after a week. A complete training that MLflow refused stays.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -161,8 +162,9 @@ class Spool:
             self._folder.mkdir(parents=True)
             before_s = time.time() - _ABANDONED_S
             for path in root.iterdir():
-                if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
-                    shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(FileNotFoundError):  # another training has finished meanwhile
+                    if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
+                        shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
             raise ModelError(
                 f"[training] spool: {root} cannot be written ({error.strerror}); name another"

@@ -237,6 +237,7 @@ def closes(
     """When each access ended (int64[n]), and the number of accesses stated to end before they began.
 
     These, and accesses without an end, end at once. None: every access ends at once.
+    Raises InputError naming a row that would be open for years, as with ends in another unit than the times.
     """
     if name is None:
         return None, 0
@@ -249,6 +250,16 @@ def closes(
     ticks = _ticks(source, column, name, clock)
     if absent.any():
         ticks = ticks._replace(value=np.where(absent, 0, ticks.value))
+    # A timestamp has its unit with it.
+    if (
+        not pa.types.is_temporal(column.type)
+        and (too_long := np.flatnonzero(pick(rows, ticks.value) / ticks.per_second - time_s > _YEAR_S)).size
+    ):
+        row = int(too_long[0] if rows is None else rows[too_long[0]])
+        raise InputError(
+            f"{source.where(row)} has {name} {cell(column, row)}, more than a year after it opens; give it "
+            "in the unit of the times, or correct the row"
+        )
     close_s = np.where(pick(rows, absent), time_s, ticks.seconds(rows))
     n_early = int((close_s < time_s).sum())
     close_s = np.maximum(close_s, time_s)

@@ -57,7 +57,6 @@ def rehearse(name: str) -> None:
     file = steward.add(0, 0, 1)
     single = np.ones(1, np.int64)
     steward.take_inventory(Inventory(single * file, single, np.ones(1), np.ones(1, np.bool_)))
-    steward.resize(file, 1)
     steward.read(file, 0, 2.0)
     steward.stored(file, 1, 2.0)
     steward.expect(file, 3.0)

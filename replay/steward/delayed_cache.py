@@ -10,7 +10,7 @@ from replay.access_context import AccessContext, QueuedReads
 from replay.kernels import delayed as kernel
 from replay.kernels.agenda import PENDING, enter
 from replay.kernels.delayed import ABSENT, CYCLE, DONE, LEARNS, PLAN, Delays, Reads, what
-from replay.planner import CacheState, Planner, peak_inflow, sure_inflow
+from replay.planner import CacheState, Planner, checked, peak_inflow, sure_inflow
 from replay.policies.policy import Prefetched
 from replay.steward.order import ArrayOrder, extend, larger
 from replay.trace import Trace
@@ -71,7 +71,10 @@ class DelayedCache:
             enter(self._cache.agenda, first_s, what(PLAN, 0))
 
     def serve(self, needed: IntArray, queued: QueuedReads) -> Reads:
-        """Replay, where each access reads the first `needed` bytes of its file; `queued`: what queues say."""
+        """Replay, where each access reads the first `needed` bytes of its file; `queued`: what queues say.
+
+        Raises InputError if a plan names a file that the trace does not have.
+        """
         trace, context, sums = self._trace, self._context, self._cache.sums
         n = trace.n_accesses
         answers = (np.zeros(k, np.int64) for k in (1, n, n, n))
@@ -106,7 +109,7 @@ class DelayedCache:
         cache, cycle_s = self._cache, plans.cycle_s
         inflow_bytes = int(cache.sums[kernel.INFLOW])
         self._inflows = [*self._inflows, inflow_bytes][-max(1, DAY_S // cycle_s) :]
-        actions = plans.planner.actions(self._state(plans, now_s))
+        actions = checked(plans.planner.actions(self._state(plans, now_s)), self._trace.n_items)
         cache.sums[kernel.INFLOW] = 0
         first = np.array([*dict.fromkeys(actions.evict.tolist())], np.int64)
         self._cache = cache = cache._replace(first=first)
@@ -117,7 +120,7 @@ class DelayedCache:
         stayed = cache.spare.copy()
         cache.spare[:] = (cache.opens > 0) | cache.pinned
         unpinned = np.flatnonzero(stayed & ~cache.spare)
-        coming = actions.prefetch[cache.held[actions.prefetch] == ABSENT].astype(np.int64)
+        coming = actions.prefetch[cache.held[actions.prefetch] == ABSENT]
         self._make_room(coming.size)
         kernel.carry_out(cache, self._order, unpinned, coming, now_s)
         enter(cache.agenda, now_s + cycle_s, what(PLAN, 0))

@@ -55,10 +55,6 @@ class AccessHistory:
         files, new = self.known.files, slice(first, self.n_files)
         files.dataset[new], files.tier[new], files.size_bytes[new] = dataset, tier, size_bytes
 
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size."""
-        self.known.files.size_bytes[file] = size_bytes
-
     def _make_room(self, n_datasets: int) -> None:
         """Room for the files known, and for `n_datasets`."""
         state, files, values = self.known
@@ -108,9 +104,6 @@ class LearnedOrder(ArrayOrder):
         room = self._history.known.files.dataset.size
         extend(self._of.valued.n_bytes, room)
         make_room_on_disk(self._of.valued.disk, room)
-
-    def resize(self, file: int, size_bytes: int) -> None:
-        self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         access = Read(file, reader, 1.0, float(at_s), float(at_s))
@@ -219,11 +212,6 @@ class AutoOrder(ArrayOrder):
         of.heuristics[DATASET_LRU].dataset[first:n_files] = dataset
         of.sample.place[sampled], of.sample.file[places] = places, sampled
         of.shadows.plain[DATASET_LRU].order.dataset[places] = dataset[sampled - first]
-
-    def resize(self, file: int, size_bytes: int) -> None:
-        self._of.takes[file] = max(0, size_bytes)
-        if self._learns:
-            self._history.resize(file, size_bytes)
 
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         learnt = self.learnt.at(at_s, int(self._of.begun[SHADOWS]))

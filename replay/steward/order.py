@@ -78,10 +78,6 @@ class EvictionOrder(Protocol):
     def add(self, dataset: IntArray, tier: IntArray, size_bytes: IntArray) -> None:
         """Make files known, numbered on from those known before. `size_bytes` -1: not known."""
 
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size; of no meaning for an order that ignores sizes."""
-        del file, size_bytes
-
     def read(self, file: int, reader: int, at_s: float, *, is_held: bool) -> None:
         """Count a read. `reader`: `features.stream.state.task_number` or `user_number`, 0: nobody is named.
 

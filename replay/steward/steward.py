@@ -83,12 +83,6 @@ class Steward:
         """What the file has on disk; None if it is not there."""
         return self._order.bytes_on_disk(file)
 
-    def resize(self, file: int, size_bytes: int) -> None:
-        """Correct a file's size."""
-        if self.bytes_on_disk(file) is None:
-            self._takes[file] = max(0, size_bytes)
-        self._order.resize(file, size_bytes)
-
     def read(self, file: int, reader: int, at_s: float) -> None:
         """Count a read. `reader`: see `EvictionOrder`."""
         is_held, takes = self.bytes_on_disk(file) is not None, self._takes[file]

@@ -52,6 +52,8 @@ _OUT_OF_DATE = (
     ": its database schema is not that of its version; back the database up, then run beside the server: "
     "mlflow db upgrade DATABASE_URI"
 )
+_AUTHORITIES = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Variables by which MLflow's client knows whom to believe: the first that is set."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
@@ -199,9 +201,9 @@ def _accepts(part: str, url: str, default_port: int) -> Check:
         return Check(part, url, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
 
 
-def answers(part: str, configured: str, url: str) -> Check:
+def answers(part: str, configured: str, url: str, *, tls: ssl.SSLContext | None = None) -> Check:
     """Whether `url` answers with success."""
-    reply = fetched(url)
+    reply = fetched(url, tls=tls)
     if isinstance(reply, str):
         return Check(part, configured, "bad", reply)
     return Check(part, configured, "ok", "answers (200)")
@@ -242,11 +244,31 @@ def mlflow(uri: str) -> Check:
         fault = _schema_fault(uri)
         return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
     address = without_login(uri)  # its health needs no login
-    check = answers("mlflow", address, f"{address.rstrip('/')}/health")
-    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1")
+    try:
+        tls = _tls_to_mlflow()
+    except OSError as error:
+        why = "no certificate can be read where MLFLOW_TRACKING_…_CERT_PATH (or …_CA_BUNDLE) says"
+        return Check("mlflow", address, "bad", f"{why} ({error.strerror})")
+    check = answers("mlflow", address, f"{address.rstrip('/')}/health", tls=tls)
+    if check.state == "bad":
+        return check
+    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1", tls=tls)
     # Any other refusal may be for want of a login.
-    is_bad = check.state == "ok" and isinstance(reply, str) and _OUT_OF_DATE in reply
+    is_bad = isinstance(reply, str) and _OUT_OF_DATE in reply
     return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
+
+
+def _tls_to_mlflow() -> ssl.SSLContext:
+    """Whom MLflow's own client believes, and how it names itself. Raises OSError."""
+    trusted = next((path for name in _AUTHORITIES if (path := os.environ.get(name))), None)
+    is_folder = trusted is not None and Path(trusted).is_dir()
+    file, folder = (None, trusted) if is_folder else (trusted, None)
+    context = ssl.create_default_context(cafile=file, capath=folder)
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1"):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if own := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
+        context.load_cert_chain(own)
+    return context
 
 
 def _schema_fault(uri: str) -> str | None:

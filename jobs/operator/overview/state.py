@@ -124,11 +124,11 @@ class CacheState:
     history: History | Unknown
 
     @property
-    def used_bytes(self) -> int | None:
-        """Bytes on disk: by its steward, which looks each minute, else by the inventory; None: not known."""
+    def used(self) -> tuple[int | None, str]:
+        """Bytes on disk, None: not known; by its steward, which looks each minute, else by the inventory."""
         if isinstance(self.steward, StewardFigures) and not self.silent:
-            return self.steward.used_bytes
-        return None if isinstance(self.found, Unknown) else self.found[0].held_bytes
+            return self.steward.used_bytes, "steward"
+        return None if isinstance(self.found, Unknown) else self.found[0].held_bytes, "inventory"
 
 
 @dataclasses.dataclass(frozen=True)

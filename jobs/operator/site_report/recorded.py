@@ -1,6 +1,7 @@
 """Hits and misses as caches recorded them: by hour and cache, and by origin, which no hit names."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Sequence
 
 import duckdb
@@ -33,7 +34,7 @@ FROM accesses a
 ASOF LEFT JOIN fetches here ON a.did = here.did AND a.cache = here.cache AND a.accessed_at >= here.accessed_at
 ASOF LEFT JOIN fetches there ON a.did = there.did AND a.accessed_at >= there.accessed_at
 LEFT JOIN catalogued ON a.did = catalogued.did"""
-DAYS = 91  # of records that are shown, up to the newest
+DAYS = 91  # of records that are shown, up to the newest until today
 HOURS = 7 * 24  # of records that are shown hour by hour
 RECENT_DAYS = 14  # of records in the table
 FEWEST_STEPS = 2  # days or hours with records that make a plot
@@ -163,7 +164,8 @@ def counts_by_place(
 
 def recorded_section(tables: Tables, regions: Sequence[Region]) -> Section | None:
     """The section about the caches' records; None if there are none."""
-    days = sorted({key[0] for key in tables.head(ACCESSES).partitions})
+    today = day_label(int(time.time()))  # a record of a wrong clock, in years to come, would hide all others
+    days = sorted({key[0] for key in tables.head(ACCESSES).partitions if key[0] <= today})
     first = (dt.date.fromisoformat(days[-1]) - dt.timedelta(DAYS - 1)).isoformat() if days else ""
     days = [day for day in days if day >= first]
     parts = [counts_of_day(tables, day) for day in days]

@@ -180,13 +180,13 @@ class Measuring:
             self._read_s |= dict.fromkeys(names, time.monotonic())
             if kind.place in (COLD, WARM) and (lost := self._fetched.lost(names)):
                 run = dataclasses.replace(run, error=f"the cache has dropped {lost[0]} meanwhile")
-                if kind.place == COLD and not self._rest_s:
+                if kind.place == COLD and not self._rest_s and self._out_of(kind, files) is None:
                     # It was still open from the read before, and what came was that file's, which is no more.
                     self._rest_s = _DETACH_S
                     return self._run(kind, number, files)
         except TargetUnavailable as error:
             run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
-        self._count(run, files)
+        self._count(run)
         return run
 
     def _make_cold(self, files: Sequence[Span]) -> None:
@@ -207,6 +207,10 @@ class Measuring:
             {"clients": [[dataclasses.asdict(read) for read in some] for some in clients[k::n_processes]]}
             for k in range(n_processes)
         ]
+        span_bytes = sum(span.n_bytes for span in files)
+        asked = int(kind.share * span_bytes)
+        # All that may come, until an answer says what did; and what the cache fetches.
+        self._bytes += asked + (span_bytes if kind.place == COLD else 0)
         answers = ask_at_once(self._servers[kind.place], "read", jobs, timeout_s=timeout_s)
         by_client = [[_read(read) for read in some] for answer in answers for some in answer["clients"]]
         reads = tuple(itertools.chain(*by_client))
@@ -214,6 +218,7 @@ class Measuring:
         cpu_share = sum(answer["cpu_s"] for answer in answers) / (wall_s * n_processes)
         errors = [read.error for read in reads if read.error is not None]
         n_bytes = sum(read.bytes for read in reads)
+        self._bytes += n_bytes - asked
         # Without what the clients needed, on average, to open and close files: a job reads a file for longer
         # than a test does, so that this would count for too much.
         others_s = [sum(read.seconds - read.read_s for read in some) for some in by_client]
@@ -221,11 +226,9 @@ class Measuring:
         seconds = max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)
         return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
 
-    def _count(self, run: Run, files: Sequence[Span]) -> None:
-        """Note bytes, failures, and digests."""
+    def _count(self, run: Run) -> None:
+        """Note failures, and digests."""
         place = run.kind.place
-        fetched = sum(span.n_bytes for span in files) if place == COLD else 0
-        self._bytes += run.bytes + fetched
         for read in run.reads:
             if read.error is None:
                 self._compare(read, place)

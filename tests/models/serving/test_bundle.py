@@ -1,21 +1,24 @@
-"""What a bundle's JSON may say, and when it may serve; an MLflow that leads elsewhere, or never ends."""
+"""What a bundle's JSON may say, and when it may serve; MLflow that leads elsewhere, or never ends; runs."""
 
 import dataclasses
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import http_answers
 import pytest
+from certificates import certificate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import ModelError, ServiceError, StaleInputError
 from features.spec import FeatureSpec
 from models.learning.calibration import IDENTITY, Knots
-from models.serving import mlflow_session
+from models.serving import mlflow_session, runs
 from models.serving.bundle import MAX_CHARS, Bundle, HorizonModel, OrderModel
 from models.serving.drift import Reference
 from models.serving.mlflow_session import check_place, connect, in_time
@@ -234,6 +237,44 @@ def test_a_redirect_is_not_followed(server: str) -> None:
     with pytest.raises(ServiceError, match="MLflow at http"):
         connect(server, "", "x")
     assert "/elsewhere" not in Handler.asked and len(Handler.asked) > 1
+
+
+TRUST = ["MLFLOW_TRACKING_SERVER_CERT_PATH", "MLFLOW_TRACKING_INSECURE_TLS"]
+
+
+@pytest.mark.parametrize("trust", TRUST)
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_a_server_of_a_private_authority_is_believed_as_by_mlflow_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    monkeypatch.setattr(Handler, "asked", [], raising=False)
+    pem = certificate(tmp_path)
+    with http_answers.answering(Handler, pem=pem) as url:
+        with pytest.raises(ServiceError, match="does not answer"):
+            connect(url, "", "x")
+        assert not Handler.asked
+        monkeypatch.setenv(trust, "true" if "INSECURE" in trust else str(pem))
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(pem))
+        with pytest.raises(ServiceError, match="MLflow at https"):
+            connect(url, "", "x")
+    assert Handler.asked[0] == "/health" and len(Handler.asked) > 1
+
+
+def test_a_commit_is_recorded_of_a_checkout_of_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A virtual environment may be in a checkout of something else."""
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    monkeypatch.setattr(runs, "__file__", str(tmp_path / "runs.py"))
+    (tmp_path / "runs.py").touch()
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message=theirs")
+    assert set(runs.code_version()) == {"package_version"}
+    git("add", "runs.py")
+    assert len(runs.code_version()["git_sha"]) == 40
 
 
 def test_an_answer_that_drips_ends_in_time(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

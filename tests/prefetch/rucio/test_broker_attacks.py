@@ -1,7 +1,6 @@
 """A broker that lies: its memory, its silence and its certificate are bounded, and each has its reason."""
 
 import contextlib
-import datetime as dt
 import random
 import socket
 import ssl
@@ -13,9 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from certificates import certificate
 
 from prefetch.rucio import broker as of_broker
 from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
@@ -196,31 +193,14 @@ def test_a_quiet_broker_without_heart_beats_is_asked_and_kept(impatient: None) -
                 assert following.next(0.1) is None
 
 
-def certificate(folder: Path, host: str, days: int) -> None:
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=9))
-        .not_valid_after(now + dt.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=True)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    (folder / "host.pem").write_bytes(
-        signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-    )
-
-
 @pytest.mark.parametrize(
     ("host", "days", "reason"),
     [("localhost", -1, "has expired"), ("other.example.org", 1, "not valid for 'localhost'")],
 )
 def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: str, tmp_path: Path) -> None:
-    certificate(tmp_path, host, days)
+    pem = certificate(tmp_path, host, days)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "host.pem")
+    context.load_cert_chain(pem)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -236,7 +216,7 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
         broker = Broker(
             BrokerAccess(
                 f"stomp+ssl://localhost:{server.getsockname()[1]}",
-                ca_cert=str(tmp_path / "host.pem"),
+                ca_cert=str(pem),
                 timeout_s=5,
             )
         )

@@ -87,6 +87,16 @@ def test_reads_and_closes_that_cannot_be_are_clipped_and_counted(write: Callable
         read_trace(write("time,id,size,got\n5,a,10,4\n6,a,10,-3\n"), columns={"read": "got"})
 
 
+@pytest.mark.parametrize("per_second", [10**3, 10**6, 10**9])
+def test_closes_in_another_unit_than_the_times_are_refused(
+    write: Callable[..., Path], per_second: int
+) -> None:
+    """A file that never closes is never purged."""
+    rows = f"1772323209,a,10,\n1772323200,a,10,{1772323205 * per_second}\n"
+    with pytest.raises(InputError, match=rf"row 2 has close {1772323205 * per_second}, more than a year"):
+        read_trace(write(f"time,id,size,close\n{rows}"), sort=True)
+
+
 @pytest.mark.parametrize(
     ("column", "match"),
     [

@@ -10,6 +10,7 @@ from contexts import context_with
 from ladders import one_split
 from pair_oracle import Wishes
 
+from features.common.errors import InputError
 from replay.access_context import AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import N_EVICTABLE, N_HELD, new_rule
@@ -277,3 +278,17 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
         for disk in (of.valued.disk for of in order.followed[1:] if of is not None):
             apart = disk.held[disk.sums[N_EVICTABLE] : disk.sums[N_HELD]]
             assert cache._cache.spare[apart].all()
+
+
+@pytest.mark.parametrize("file", [-1, 25])
+@pytest.mark.parametrize("action", range(4))
+def test_a_plan_of_a_file_that_the_trace_does_not_have_is_refused(action: int, file: int) -> None:
+    class Wrong(Random):
+        def __call__(self, state: dict[str, Any]) -> Wishes:
+            return Wishes(*([file] if k == action else [] for k in range(4)))
+
+    trace, context = small(0)
+    plans = Plans(Wrong(0, trace.n_items), 600, 0.9, 1, 60, 0)
+    cache = DelayedCache(new_order("lru", 600, None), context, trace, 600, NO_DELAY, plans=plans)
+    with pytest.raises(InputError, match=f"list names item {file} or {file}; items are 0 … 24"):
+        cache.serve(trace.size_bytes[trace.item], context.queued)

@@ -148,14 +148,10 @@ class Events(RuleBasedStateMachine):
             self.held[file] = n_bytes
 
     @precondition(lambda self: self.n_files)
-    @rule(file=FILES, size=BYTES, goes=st.booleans())
-    def resize_or_remove(self, file: int, size: int, goes: bool) -> None:
-        file %= self.n_files
-        if goes:
-            self.steward.removed(file)
-            self.held.pop(file, None)
-        else:
-            self.steward.resize(file, size - 1)
+    @rule(file=FILES)
+    def remove(self, file: int) -> None:
+        self.steward.removed(file % self.n_files)
+        self.held.pop(file % self.n_files, None)
 
     @precondition(lambda self: self.n_files)
     @rule(files=st.sets(FILES), everything=st.booleans(), first=st.lists(FILES))

@@ -134,6 +134,21 @@ def test_what_a_killed_training_left_in_the_spool_goes_after_a_week(tmp_path: Pa
     assert sorted(tmp_path.iterdir()) == sorted([at_work, other])
 
 
+def test_a_training_that_finishes_while_another_begins_does_not_end_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, at_work = Path.iterdir, tmp_path / f".{'b' * 32}"
+    at_work.mkdir()
+
+    def renamed_meanwhile(folder: Path) -> list[Path]:
+        paths = list(listed(folder))
+        at_work.rename(tmp_path / ("b" * 32))
+        return paths
+
+    monkeypatch.setattr(Path, "iterdir", renamed_meanwhile)
+    spool.Spool(tmp_path).discard()
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
 def test_a_server_that_is_away_is_named_soon(host: str) -> None:
     start = time.monotonic()

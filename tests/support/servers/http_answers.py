@@ -1,9 +1,11 @@
 """HTTP servers of a test's own, in threads of its process, that log nothing."""
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -29,13 +31,22 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def answering(answers: type[Answers]) -> Iterator[str]:
-    """The URL at which `answers` are given until the block ends."""
+def answering(answers: type[Answers], *, pem: Path | None = None) -> Iterator[str]:
+    """The URL at which `answers` are given until the block ends.
+
+    `pem`: a certificate of localhost with its key, for TLS with clients that show the same.
+    """
     with _Server(("127.0.0.1", 0), answers) as server:
+        if pem is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pem)
+            tls.verify_mode = ssl.CERT_REQUIRED
+            tls.load_cert_chain(pem)
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            host = "http://127.0.0.1" if pem is None else "https://localhost"
+            yield f"{host}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import http_answers
 import pytest
+from certificates import certificate
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
@@ -145,6 +146,40 @@ def test_a_server_that_cannot_read_its_database_is_bad(code: int, body: bytes, s
     assert check.state == state
     assert ("mlflow db upgrade DATABASE_URI" in check.detail) == (state == "bad")
     assert "hush" not in f"{check.detail}{check.configured}"
+
+
+TRUST = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "MLFLOW_TRACKING_INSECURE_TLS")
+
+
+@pytest.mark.parametrize("trust", TRUST)
+def test_mlflow_is_believed_as_by_its_own_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
+    class Answers(http_answers.Answers):
+        def do_GET(self) -> None:
+            self.say(200)
+
+    pem = certificate(tmp_path)
+    monkeypatch.setenv(trust, "true" if "INSECURE" in trust else str(pem))
+    with http_answers.answering(Answers, pem=pem) as url:
+        assert doctor.mlflow(url).state == "bad"  # it asks for a client's certificate
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(pem))
+        assert doctor.mlflow(url).state == "ok"
+        monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(tmp_path / "gone.pem"))
+        assert "no certificate can be read" in doctor.mlflow(url).detail
+
+
+def test_a_server_that_is_down_is_waited_for_once() -> None:
+    asked = []
+
+    class Answers(http_answers.Answers):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.say(503)
+
+    with http_answers.answering(Answers) as url:
+        assert doctor.mlflow(url).state == "bad"
+    assert asked == ["/health"]
 
 
 @pytest.mark.parametrize(

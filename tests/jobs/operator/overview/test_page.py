@@ -216,7 +216,10 @@ def test_what_cannot_be_read_is_unknown_since_and_the_rest_is_shown(
 def test_a_steward_that_is_silent_or_lies_is_shown_so(settings: Settings) -> None:
     path = settings.steward.figures("xc1")
     figures(NOW_S - 600).write(path)
-    assert "Silent since 2026-03-01 03:59 UTC (10 min ago)" in marked(settings).text
+    text = marked(settings).text
+    assert "Silent since 2026-03-01 03:59 UTC (10 min ago)" in text and "(93 %), by its inventory" in text
+    figures(NOW_S, used_bytes=93 * 10**9).write(path)  # as the inventory says
+    assert "93 GB of 100 GB (93 %), by its steward" in marked(settings).text
     figures(NOW_S + 86400, used_bytes=-(2**62), saved_bytes=2**62, following=BAD_WORDS).write(path)
     text = marked(settings).text
     assert "in 23 h: a clock is wrong" in text and BAD_WORDS in text

@@ -147,10 +147,10 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
     assert by_name["cache a"]["byte_hit_ratio"] == 16 / 20
 
 
-def test_old_records_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:
+def test_records_of_old_and_of_years_to_come_are_not_shown_and_none_are_no_section(tmp_path: Path) -> None:
     assert recorded_section(Tables(str(tmp_path / "empty")), REGIONS) is None
     assert recorded_section(plant(tmp_path / "others", READS[6:7]), REGIONS) is None
-    old = {**READS[0], "accessed_at": dt.datetime(2025, 3, 1, tzinfo=dt.UTC)}
-    section = recorded_section(plant(tmp_path / "old", [old, *READS]), REGIONS)
+    wrong = [{**READS[0], "accessed_at": dt.datetime(year, 3, 1, tzinfo=dt.UTC)} for year in (2025, 2999)]
+    section = recorded_section(plant(tmp_path / "old", [*wrong, *READS]), REGIONS)
     (series, *_) = section.figures[0].plot.series
     assert len(series.points) == 3

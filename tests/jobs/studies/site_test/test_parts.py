@@ -1,6 +1,7 @@
 """The parts of a site test that need no server: what is read, what is chosen, what follows from rates."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import itertools
 import os
@@ -19,9 +20,9 @@ from features.common.errors import InputError, PushRejected, TargetUnavailable
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
-from jobs.studies.site_test import answer, files
+from jobs.studies.site_test import answer, files, measure
 from jobs.studies.site_test.answer import Rate
-from jobs.studies.site_test.measure import Latency, latency
+from jobs.studies.site_test.measure import Latency, Measuring, latency
 from jobs.studies.site_test.run import SiteTest
 from jobs.studies.site_test.schedule import (
     COLD,
@@ -38,7 +39,7 @@ from jobs.studies.site_test.schedule import (
     weight,
 )
 from jobs.studies.site_test.site_page import site_page
-from prefetch.xcache.reading import PART_BYTES, Piece, asked_bytes, requests
+from prefetch.xcache.reading import PART_BYTES, Piece, PieceRead, asked_bytes, requests
 
 MIB = 2**20
 ORIGIN = "se.fnal.gov"
@@ -144,6 +145,52 @@ def test_a_server_that_floods_the_client_fills_no_memory() -> None:
         with pytest.raises(TargetUnavailable, match=r"origin at .* the client ran out of memory"):
             latency("origin", Server(url, dict(os.environ)))
     assert max(before, 600_000) >= resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+class Forgetful:
+    """What a cache fetched of a test's files: it has dropped them `n_times`."""
+
+    def __init__(self, n_times: int) -> None:
+        self._n_left = n_times
+
+    def claim(self, names: list[str]) -> None:
+        pass
+
+    def remove(self, names: list[str]) -> list[str]:
+        return []
+
+    def lost(self, names: list[str]) -> list[str]:
+        self._n_left -= 1
+        return names if self._n_left >= 0 else []
+
+
+def all_read(_server: Server, _kind: str, jobs: list[dict[str, Any]], **_: float) -> list[dict[str, Any]]:
+    pieces = [Piece(**fields) for (some,) in [job["clients"] for job in jobs] for fields in some]
+    reads = [dataclasses.asdict(PieceRead(piece, asked_bytes(piece))) for piece in pieces]
+    return [{"began": 0.0, "ended": 1.0, "cpu_s": 0.5, "clients": [reads]}]
+
+
+def silent(*_: Any, **__: float) -> None:
+    raise TargetUnavailable("no answer within 15 s")
+
+
+@pytest.mark.parametrize(
+    ("answers", "limit_bytes", "taken_bytes", "error"),
+    [
+        (all_read, 99 * MIB, 16 * MIB, None),  # read again
+        (all_read, 10 * MIB, 8 * MIB, "the cache has dropped /f meanwhile"),
+        (silent, 99 * MIB, 8 * MIB, "no answer within 15 s"),
+    ],
+)
+def test_the_bytes_of_reads_count_that_are_repeated_or_never_answered(
+    monkeypatch: pytest.MonkeyPatch, answers: Any, limit_bytes: int, taken_bytes: int, error: str | None
+) -> None:
+    for name, value in (("_DETACH_S", 0.01), ("_SETTLE_S", 0.0), ("ask_at_once", answers)):
+        monkeypatch.setattr(measure, name, value)
+    dropping: Any = Forgetful(1)
+    measuring = Measuring({COLD: Server("root://xc", {})}, dropping, Limits(limit_bytes, 600))
+    run = measuring._run(Kind(COLD, 1.0, 1), 0, [Span("/f", 9 * MIB, 4 * MIB)])
+    assert (run.error, measuring._bytes) == (error, taken_bytes)
 
 
 def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int = 1, **more: Any) -> Rate:
