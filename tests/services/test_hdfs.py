@@ -89,6 +89,23 @@ def test_traces_on_hdfs_are_pulled_into_tables_on_hdfs(
     assert LOCK not in store_at(tables.root).names()
 
 
+def test_names_that_are_globs_too_are_read_as_they_are(spark: SparkSession, tables: Tables) -> None:
+    folder = f"{tables.root.removesuffix('/tables')}/traces"
+    url, names = urlsplit(folder), ["a1.jsonl", "a[1].jsonl", "{a,b}.jsonl"]
+    for number, name in enumerate(names):
+        HdfsFileSystem(url.hostname, url.port).pipe_file(f"{url.path}/{name}", trace(number).encode())
+    for path, n_new in ((folder, 3), *((f"{folder}/{name}", 0) for name in names)):
+        summary = pull_input.pull(
+            SparkEngine(spark),
+            tables,
+            source="rucio_traces",
+            path=path,
+            day=dt.date.fromisoformat(DAY),
+            new_only=True,
+        )
+        assert (summary.n_new, summary.n_unchanged) == (n_new, 0 if n_new else 1)
+
+
 def trace(number: int) -> str:
     start = 1772323200 + number
     fields = {

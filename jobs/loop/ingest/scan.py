@@ -61,9 +61,9 @@ def run(
     `namespace` and `spaces` default to those of the cache's settings; `force`: however many bytes are
     missing. Raises ConfigError, and as `scan`.
     """
-    if namespace is None:
-        known = settings.cache(cache)
-        namespace, spaces = known.namespace, spaces or known.spaces
+    known = settings.cache(cache) if namespace is None else settings.caches.get(cache)
+    if known is not None:
+        namespace, spaces = namespace or known.namespace, spaces or known.spaces
     if namespace is None:
         raise ConfigError(f"caches.{cache}.namespace", "is not set; set it, or give --namespace")
     tables, at_s = Tables.of(settings), int(time.time()) if as_of_s is None else as_of_s
@@ -85,7 +85,7 @@ def run(
         lost_share=1.0 if force else settings.plan.lost_share,
         test_files=settings.plan.test_files,
         scopes=settings.names.scopes,
-        prefix=settings.caches[cache].prefix if cache in settings.caches else None,
+        prefix=None if known is None else known.prefix,
     )
 
 

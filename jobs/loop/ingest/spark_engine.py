@@ -8,7 +8,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -44,6 +44,7 @@ from jobs.loop.ingest.spark_parts import (
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
 _OURS = re.compile("InputError: (cannot read [^\n]+)")
+_GLOBBED = re.compile(r"[\\*?{}\[\]]")  # Hadoop takes them as they are after a backslash
 _PIECE_BYTES = 128 * 2**20  # of a file of this machine, about, that a worker reads at a time
 _TASKS_PER_CORE = 8
 _BYTES_PER_PART = 256 * 2**20  # of raw records, about, that a worker merges at a time
@@ -84,10 +85,7 @@ class SparkEngine:
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
         if is_local(path):
             return marks(path, whole=whole)
-        try:
-            files = self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load(path)
-        except AnalysisException as error:
-            raise _unusable(path, error) from None
+        files = _at(path, self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load)
         rows = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
         return [Mark(row["path"], row["length"], row["modificationTime"]) for row in rows]
 
@@ -135,12 +133,7 @@ class SparkEngine:
             return self._local_lines(source, request, paths)
         # Of another file system: lines in bytes, and the file that they came from; unpacked by its suffix.
         columns = F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input")
-        frames = list[DataFrame]()
-        for path in paths:
-            try:
-                frames.append(self._spark.read.text(path).select(*columns))
-            except AnalysisException as error:
-                raise _unusable(path, error) from None
+        frames = [_at(path, self._spark.read.text).select(*columns) for path in paths]
         frame = functools.reduce(DataFrame.unionByName, frames)
         query = source.lines(request.site, functools.partial(_first_line, frame), request.path)
         return self._rows_of(frame, query, frame_lines)
@@ -209,8 +202,15 @@ class SparkEngine:
         return changes
 
 
-def _unusable(path: str, error: AnalysisException) -> InputError:
-    return InputError(f"cannot read {path}: {error.getCondition() or 'unusable'}; is the path right?")
+def _at(path: str, read: Callable[[str], DataFrame]) -> DataFrame:
+    """What Spark reads at `path`; a name that is there is no glob. Raises InputError."""
+    try:
+        with suppress(AnalysisException):
+            return read(_GLOBBED.sub(r"\\\g<0>", path))
+        return read(path)
+    except AnalysisException as error:
+        reason = error.getCondition() or "unusable"
+        raise InputError(f"cannot read {path}: {reason}; is the path right?") from None
 
 
 def _first_line(frame: DataFrame) -> str:

@@ -21,6 +21,14 @@ from jobs.ground.store.filesystems.remote import RemoteStore
 _ATTEMPTS = {"dfs.client.failover.max.attempts": "2"}
 
 
+class _FileSystem(HdfsFileSystem):
+    """Names are taken as they are: the library reads them as URLs, which end at `?`, `#` and `;`."""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path
+
+
 class HdfsStore(RemoteStore):
     """A folder of HDFS; see `Store`. A name is created by a rename that does not overwrite."""
 
@@ -69,10 +77,10 @@ class HdfsStore(RemoteStore):
 
 
 @functools.cache
-def _filesystem(host: str, port: int | None, _process: int) -> HdfsFileSystem:
+def _filesystem(host: str, port: int | None, _process: int) -> _FileSystem:
     """The client of a process, shared by its threads.
 
     It is cached here and not by fsspec, which drops it in every forked child, for example at the start of
     Spark: there its destructor would wait for ever for threads that were not forked.
     """
-    return HdfsFileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))
+    return _FileSystem(host, port, skip_instance_cache=True, **(_ATTEMPTS if port else {}))

@@ -68,13 +68,15 @@ class RemoteStore(Store):
             posixpath.basename(entry["name"].rstrip("/")) for entry in entries if entry["type"] == "directory"
         ]
 
-    def entries(self, pattern: str = "") -> list[Entry]:
-        """What is at `pattern`, a name or a glob, in order. Raises FileNotFoundError."""
-        path = self._path(pattern)
+    def entry(self, name: str) -> Entry:
+        """What is at `name`, whatever characters it has. Raises FileNotFoundError."""
         with self._service_errors():
-            has_magic = fsspec.core.has_magic(path)
-            infos = self._fs.glob(path, detail=True).values() if has_magic else [self._fs.info(path)]
-        return sorted(map(self._entry, infos))
+            return self._entry(self._fs.info(self._path(name)))
+
+    def matching(self, pattern: str) -> list[Entry]:
+        """What `pattern`, a glob, fits, in order."""
+        with self._service_errors():
+            return sorted(map(self._entry, self._fs.glob(self._path(pattern), detail=True).values()))
 
     def inside(self, folder: Entry) -> list[Entry]:
         """What is in `folder`, in order."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import requests
 
 from features.common import deadline, strict_json
-from features.common.errors import InputError, ServiceError
+from features.common.errors import InputError, NotPlainError, ServiceError
 from features.common.hosts import is_loopback
 from features.common.input_files import InputFile, plain
 from features.common.times import DAY_S
@@ -114,7 +114,8 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
 def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
     """What the finished files of a folder hold, in order of their names.
 
-    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read.
+    No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read. A
+    file that is damaged, or of something else, is refused alone.
     """
     files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
     states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
@@ -130,8 +131,13 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
         room[day] -= parts[file]
     n_left = MOST_ENTRIES
     for file, state in states.items():
-        text = _below(folder, file, parts[file]) if parts[file] else ""
-        held = _from_json(text, str(file)) if text else ()  # there may be no room for a line
+        try:
+            text = _below(folder, file, parts[file]) if parts[file] else ""
+            held = _from_json(text, "a file") if text else ()  # there may be no room for a line
+        except NotPlainError as error:
+            held = [Refused(f"not a plain file: {error.kind}", file.name)]
+        except InputError as error:
+            held = [Refused(str(error), file.name)]
         records = list(itertools.islice(held, n_left + 1))
         if parts[file] < state.st_size or len(records) > n_left:
             yield Refused(f"{CROWDED}its day's share of {MOST_BYTES >> 20} MiB", file.name)
@@ -155,20 +161,23 @@ def _below(folder: Path, path: Path, most_bytes: int | None = None) -> str:
 
 def _text(file: InputFile, most_bytes: int | None = None) -> str:
     path, n_bytes = file.path, MOST_BYTES if most_bytes is None else most_bytes
+    label = "a file" if file.below else f"the queue {path}"  # reasons are counted, and name no file
     try:
         with plain(file) as name, Path(name).open("rb") as opened:
             content = opened.read(n_bytes + 1)
         if len(content) > n_bytes and n_bytes < MOST_BYTES and path.suffix == _LINES:
             content = content[: content.rfind(b"\n", 0, n_bytes) + 1]
         elif len(content) > n_bytes:
-            raise InputError(f"{path} is larger than {n_bytes >> 20} MiB; split the queue")
+            raise InputError(f"{label} is larger than {n_bytes >> 20} MiB; split the queue")
         return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the queue {path}: {_why(error)}") from None
+        raise InputError(f"cannot read {label}: {_why(error)}") from None
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {error.reason}"
+    return error.strerror or type(error).__name__
 
 
 def _few(entries: Iterable[object], source: str) -> list[object]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from features.common.times import as_of_label
-from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, texts
+from jobs.loop.ingest.queue_entries import MOST_INPUTS
+from jobs.loop.ingest.queues.place import CROWDED, Place, Refused, folded, moment_of, texts
 from jobs.loop.ingest.queues.subscriptions import Created, UnmetError, met_by
 
 CERTAINTY = 0.5  # that what is brought is read there: assumed
@@ -226,12 +227,24 @@ def _subscribed(
     rules: Mapping[_Did, list[_Copy]],
     place: Place,
 ) -> Iterator[object]:
-    """What new DIDs will be brought by, before they have a rule."""
+    """What new DIDs will be brought by, before they have a rule.
+
+    Any account may make a container of many rules: these take no room from subscriptions.
+    """
     met: set[int] = set()
+    crowded = f"{CROWDED}{MOST_INPUTS} of all"
+    n_left = MOST_INPUTS
     for number, new in enumerate(created):
-        for rule in rules.get(new.parent, ()) if new.parent else ():
+        by = rules.get(new.parent, []) if new.parent else []
+        if by:
             met.add(number)
+        if len(by) > n_left:
+            yield Refused(crowded, new.raw)
+            continue
+        n_left -= len(by)
+        for rule in by:
             yield from _brought(rule._replace(raw=new.raw, did=new.did, is_file=False), place)
+    n_left = MOST_INPUTS
     for record, fields in subscriptions:
         try:
             numbers, each_rses = met_by(fields, created)
@@ -239,6 +252,10 @@ def _subscribed(
             yield Refused(str(error), record)
             continue
         met.update(numbers)
+        if len(numbers) * len(each_rses) > n_left:
+            yield Refused(crowded, record)
+            continue
+        n_left -= len(numbers) * len(each_rses)
         work = f"subscription:{fields.get('account')}:{fields.get('name')}"
         for new, rses in itertools.product([created[number] for number in numbers], each_rses):
             yield from _brought(_Copy(new.raw, new.did, False, rses, work, new.made_s), place)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from jobs.loop.ingest.pull_input import Mark, changed_at
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
 
 _MOST_LEVELS = 100
+_NOT_PLAIN = re.compile(f"{WILD.pattern}|#")  # a store's URL ends at a `#`, as at a `?`
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
@@ -41,16 +43,25 @@ def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
     try:
         entries = {
             entry.path: (store, entry)
-            for store, pattern in map(_place, alternatives(path))
-            for place in store.entries(pattern)
+            for store, place, is_named in _places(path)
             for entry in _files(store, place, whole)
-            if not entry.path.endswith(BEING_WRITTEN) or not (pattern or place.is_folder)
+            if not entry.path.endswith(BEING_WRITTEN) or (is_named and not place.is_folder)
         }
     except FileNotFoundError:
         entries = {}
     if not entries:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
     return [entries[key] for key in sorted(entries)]
+
+
+def _places(path: str) -> Iterator[tuple[RemoteStore, Entry, bool]]:
+    """What is at a path, and whether by its very name: such a name is no glob, as on this machine."""
+    with contextlib.suppress(InputError, FileNotFoundError):  # what is before its wildcards may be no store
+        store, name = _place(path)
+        yield store, store.entry(name), True
+        return
+    for store, pattern in map(_place, alternatives(path)):
+        yield from ((store, place, not pattern) for place in store.matching(pattern))
 
 
 def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Iterator[Entry]:
@@ -68,11 +79,11 @@ def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Ite
 
 
 def _place(path: str) -> tuple[RemoteStore, str]:
-    """The store of a path up to its first wildcard, and the pattern below that: empty, or a glob."""
+    """The store of a path up to its first wildcard, and what is below that: empty, a name or a glob."""
     scheme, _, rest = path.partition("://")
     if scheme not in ("hdfs", "s3a", "s3"):
         raise InputError(f"cannot read {path}: this source reads files of this machine, hdfs:// and s3a://")
-    plain = list(itertools.takewhile(lambda part: not WILD.search(part), rest.split("/")))
+    plain = list(itertools.takewhile(lambda part: not _NOT_PLAIN.search(part), rest.split("/")))
     try:
         store = store_at(f"{scheme}://{'/'.join(plain)}")
     except ConfigError as error:

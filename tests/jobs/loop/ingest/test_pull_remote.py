@@ -186,9 +186,14 @@ def test_a_capture_that_is_replaced_while_it_is_read_is_read_again(
 
 def test_odd_names_are_read_as_they_are(folder: str, tmp_path: Path) -> None:
     odd = ["a%2e%2e.capture", "..b.capture", "c d+e&f;g.capture", "h\u00e9.capture", "%2e%2e%2fi.capture"]
-    put(folder, {name: capture(n) for n, name in enumerate(odd, start=1)})
-    summary = pulled(Tables(str(tmp_path / "tables")), folder)
-    assert (summary.n_new, summary.n_rejected) == (4, {})  # a name that begins with a dot is hidden
+    globs = ["a[1].capture", "{a,b}.capture", "*.capture", "j?#k.capture"]
+    put(folder, {name: capture(n) for n, name in enumerate([*odd, *globs], start=1)})
+    tables = Tables(str(tmp_path / "tables"))
+    summary = pulled(tables, folder, new=True)
+    assert (summary.n_new, summary.n_rejected) == (8, {})  # a name that begins with a dot is hidden
+    for name in globs:
+        assert pulled(tables, f"{folder}/{name}").n_duplicates == 1
+    assert pulled(tables, f"{folder}/j?[#]k.*").n_duplicates == 1
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

@@ -170,10 +170,23 @@ def test_a_folder_is_its_finished_files_that_are_new_enough(tmp_path: Path) -> N
     (tmp_path / "old.jsonl").write_text("{")
     os.utime(tmp_path / "old.jsonl", (1, 1))
     assert answer(tmp_path, since_s=2) == [json.loads(JOB)] * 3
-    (tmp_path / "link").symlink_to(tmp_path / "a.json")
-    with pytest.raises(InputError, match="is a link, not a plain file"):
-        answer(tmp_path, since_s=2)
-    (tmp_path / "link").unlink()
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_costs_itself_alone(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text(f"{JOB}\n")
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff")
+    (tmp_path / "cut.jsonl").write_text(JOB[:-9])
+    (tmp_path / "first.jsonl").write_text(f"x\n{JOB}\n")
+    (tmp_path / "jobs.json").write_text('{"jobs": 1}')
+    (tmp_path / "link.jsonl").symlink_to("b.jsonl")
+    checked = check_entries(entries_of(answer(tmp_path), "auto", Place(AS_OF)), as_of_s=AS_OF, stale_s=1)
+    assert len(checked.rows) == 1
+    assert dict(checked.refused) == {
+        "a file is not JSON; give a list of objects, or an object a line": 2,
+        "a file holds no list of jobs; give a list of objects, or it as `jobs`": 1,
+        "cannot read a file: not UTF-8: invalid start byte": 1,
+        "not a plain file: a link": 1,
+    }
 
 
 def test_a_day_of_very_much_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
-from jobs.loop.ingest.queues import classads
+from jobs.loop.ingest.queues import classads, rucio
 from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
 from jobs.loop.ingest.queues.place import Place, folded
 
@@ -407,6 +407,29 @@ def test_a_subscription_of_a_pattern_that_never_ends_takes_no_time() -> None:
     queued = accepted([new, one, one | {"filter": {"pattern": 7}}, one | {"filter": {"pattern": "a" * 5000}}])
     assert not queued.rows
     assert queued.refused["not a subscription: pattern is no text"] == 2
+
+
+def test_of_new_datasets_times_rules_no_more_are_made_than_a_queue_may_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rucio, "MOST_INPUTS", 10)
+    to = {"rse_expression": "EDGE_DISK"}
+    active = {"state": "ACTIVE", "filter": {"scope": ["mc"]}}
+    subscriptions = [
+        active | {"name": name, "replication_rules": [to] * n} for name, n in (("a", 3), ("b", 2))
+    ]
+    new = [{"event_type": "create_dts", "payload": {"scope": "mc", "name": f"n{n}"}} for n in range(4)]
+    queued = accepted([*new, *subscriptions])
+    assert {row[0] for row in inputs(queued)} == {"subscription:None:b"} and len(queued.rows) == 4
+    assert dict(queued.refused) == {"too many: more than 10 of all": 1}
+
+    container = {"scope": "s", "name": "c"}
+    rules = [container | to | {"id": f"r{n}", "state": "REPLICATING"} for n in range(4)]
+    children = [container | {"childscope": "s", "childname": f"d{n}"} for n in range(4)]
+    added = [{"event_type": "register_cnt", "payload": child} for child in children]
+    queued = accepted([*rules, *added])
+    assert {row[1] for row in inputs(queued)} == {"s:c", "s:d0", "s:d1"} and len(queued.rows) == 12
+    assert dict(queued.refused) == {"too many: more than 10 of all": 2}
 
 
 def test_a_rule_that_cannot_be_placed_hides_no_file_that_it_moves() -> None:

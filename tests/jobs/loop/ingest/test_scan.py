@@ -105,7 +105,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert (answer.files, answer.bytes_on_disk, answer.new_accesses) == (0, 0, 0)
 
 
-def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path: Path) -> None:
+def test_a_scan_takes_the_namespace_and_the_spaces_of_its_cache_for_those_not_given(tmp_path: Path) -> None:
     namespace, space, conf = tmp_path / "ns", tmp_path / "disk1", tmp_path / "conf" / "caches"
     put(space, "/00/held", cinfo(START))
     put(tmp_path / "elsewhere", "/stray", cinfo(START))
@@ -120,8 +120,10 @@ def test_a_scan_without_a_namespace_takes_the_caches_own_and_its_spaces(tmp_path
     common = ["--conf", str(conf.parent), "--tables", str(tmp_path / "tables"), "--json"]
     moment = ["--as-of", as_of_label(AS_OF)]
 
-    summary = json.loads(CliRunner().invoke(app, ["scan", "--cache", "xc1", *common, *moment]).stdout)
-    assert (summary["files"], summary["n_rejected"]) == (1, {"a link, not followed": 1})
+    for given in ([], ["--namespace", str(namespace)]):
+        words = ["scan", "--cache", "xc1", *given, *common, *moment]
+        summary = json.loads(CliRunner().invoke(app, words).stdout)
+        assert (summary["files"], summary["n_rejected"]) == (1, {"a link, not followed": 1})
     assert Tables(str(tmp_path / "tables")).read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
 
     refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
