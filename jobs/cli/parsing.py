@@ -86,7 +86,7 @@ def shares(text: str) -> list[float]:
 
 def _shares(text: str) -> list[float]:
     try:
-        numbers = [float(f"{float(part):.12g}") for part in text.split(",") if part]
+        numbers = [float(f"{float(part):.12g}") for part in names(text)]
     except ValueError:
         numbers = [0.0]
     if not all(0 < share <= 1 for share in numbers):
@@ -150,13 +150,19 @@ def moment_or_now(text: str | None) -> int:
 
 
 def names(text: str) -> list[str]:
-    """The names in `lru,gdsf`."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The names in `lru,gdsf`, none in an empty text. Raises InputError for commas without any."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if text and not parts:
+        raise InputError(f"{text[:100]!r} names nothing; leave the option out, or write for example a,b")
+    return parts
 
 
 def sizes(text: str) -> list[int]:
-    """The sizes in `50TB,100TB`, in bytes. Raises InputError."""
-    return [parse_bytes(part) for part in text.split(",") if part]
+    """The sizes above 0 in `50TB,100TB`, in bytes. Raises InputError."""
+    numbers = [parse_bytes(part) for part in names(text)]
+    if 0 in numbers:
+        raise InputError(f"a cache needs room: {text[:100]!r}; write for example 50TB,100TB")
+    return numbers
 
 
 def seconds(text: str) -> int:

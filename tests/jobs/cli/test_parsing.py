@@ -13,7 +13,7 @@ from features.common.errors import InputError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.schema import ACCESSES, PREDICTIONS
 from jobs.cli.options import AskedReads
-from jobs.cli.parsing import counts, moments, newest, seconds, shares, spans, watermarks
+from jobs.cli.parsing import counts, moments, names, newest, seconds, shares, sizes, spans, watermarks
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 
@@ -79,6 +79,21 @@ def test_a_number_that_is_none_or_too_long_is_refused(parse: Callable[[str], obj
     with pytest.raises(InputError) as refused:
         parse(text)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("parse", [counts, names, shares, sizes, spans, watermarks])
+@pytest.mark.parametrize("text", [",", " , ", ",,"])
+def test_a_list_of_nothing_is_refused(parse: Callable[[str], object], text: str) -> None:
+    """It would be the same as no list: nothing would be replayed, and no file could be written of it."""
+    with pytest.raises(InputError):
+        parse(text)
+
+
+def test_a_list_that_is_not_typed_is_empty_and_a_size_is_above_0() -> None:
+    assert names("") == sizes("") == shares("") == []
+    assert (names(" lru,, fifo,"), sizes("1kB, 2kB,")) == (["lru", "fifo"], [1000, 2000])
+    with pytest.raises(InputError, match="a cache needs room"):
+        sizes("1kB,0")
 
 
 def test_numbers_are_read_with_their_spans_and_units() -> None:
