@@ -24,6 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from daemons import wait  # noqa: E402
 from monitoring import Sender, close  # noqa: E402
 
 from prefetch.xcache.gstream import PSEQ_MODULUS, CaptureReader, Numberings  # noqa: E402
@@ -58,17 +59,17 @@ class Told(NamedTuple):
 def collected(n_datagrams: int, rate: int | None) -> Told:
     """Send to a collector of its own at `rate` a second, or as fast as it goes."""
     with tempfile.TemporaryDirectory() as folder:
-        captures = Path(folder, "captures")
+        captures, log = Path(folder, "captures"), Path(folder, "collect.log")
         command = [sys.executable, "-c", "from jobs.cli.main import main; main()", "collect", "--json"]
-        daemon = subprocess.Popen(
-            [*command, "--port", "0", "--out", str(captures)],
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert daemon.stderr is not None
-        listening = re.search(r":(\d+), writing", daemon.stderr.readline())
+        with log.open("wb") as stderr:
+            daemon = subprocess.Popen(
+                [*command, "--port", "0", "--out", str(captures)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        wait(lambda: "\n" in log.read_text(), log.parent, daemon)
+        listening = re.search(r":(\d+), writing", log.read_text())
         assert listening is not None
         seconds = send(int(listening[1]), n_datagrams, rate)
         daemon.send_signal(signal.SIGTERM)

@@ -278,8 +278,15 @@ def _several(value: Any) -> Sequence[Any]:
 
 def _asked(capacities: Capacity | Sequence[Capacity]) -> tuple[list[int], list[float]]:
     """Those in bytes, and the shares. Raises InputError."""
-    shares = [value for value in _several(capacities) if isinstance(value, float) and 0 < value <= 1]
-    return [as_bytes(value) for value in _several(capacities) if value not in shares], shares
+    in_bytes, shares = list[int](), list[float]()
+    for value in _several(capacities):
+        if isinstance(value, float) and 0 < value <= 1:
+            shares.append(value)
+        else:
+            in_bytes.append(as_bytes(value))
+    if not in_bytes and not shares:
+        raise InputError("there is no capacity; give bytes, a text like '5TB', or a share like 0.1")
+    return in_bytes, shares
 
 
 def _counted(since: str | None) -> int | None:

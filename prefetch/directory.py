@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
-from prefetch.lfn import checked_lfn, path_below
+from prefetch.lfn import checked_lfn, fault_of, path_below
 from prefetch.target import Confirmation, Held, LeftOut
 from prefetch.xcache.events import frame
 from prefetch.xcache.gstream import PSEQ_MODULUS
@@ -99,13 +99,22 @@ class DirectoryTarget:
         return confirmed
 
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
-        """Every file in the folder. Raises TargetUnavailable if that is gone at the end."""
+        """Every file in the folder, except those in `left_out`: links, and names that no command takes.
+
+        Raises TargetUnavailable if the folder is gone at the end.
+        """
+        left_out = LeftOut()
         for folder, _, files in os.walk(self.namespace):
             for file in files:
                 path = Path(folder) / file
                 held = _held(f"/{path.relative_to(self.namespace)}", path)
-                if held is not None:
+                if held is None:
+                    continue
+                if path.is_symlink() or fault_of(held.name) is not None:
+                    left_out = left_out.with_one(held)
+                else:
                     yield held
+        self.left_out = left_out
         if not self.namespace.is_dir():
             raise TargetUnavailable(f"{self.namespace}, the folder of cache {self.name!r}, is gone")
 
@@ -128,7 +137,7 @@ class DirectoryTarget:
                 if time.time() - partial.stat().st_mtime > _ABANDONED_S:
                     partial.unlink()
         held = sorted(self.inventory(), key=lambda file: (file.last_detach_s or 0, file.name))
-        used_bytes = sum(file.bytes_on_disk for file in held)
+        used_bytes = self.left_out.n_bytes + sum(file.bytes_on_disk for file in held)
         if used_bytes <= high * capacity_bytes:
             return []
         purged = []

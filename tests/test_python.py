@@ -124,6 +124,8 @@ def test_errors_and_notes_name_arguments_and_no_options(tmp_path: Path) -> None:
         (lambda: cachecast.replay(READS, "lru", None), "not a size: None"),  # type: ignore[arg-type]
         (lambda: cachecast.replay(READS, "lru", 1.5), "not a size: 1.5"),
         (lambda: cachecast.replay(READS, "lru", True), "not a size: True"),
+        (lambda: cachecast.replay(READS, "lru", [1.0, True]), "not a size: True"),
+        (lambda: cachecast.replay(READS, "lru", []), "there is no capacity"),
         (lambda: cachecast.replay(READS, "lru", "much"), "not a size: 'much'"),
         (lambda: cachecast.replay(READS, "lru,fifo", 20), "no policy is called 'lru,fifo'"),
         (lambda: cachecast.replay(READS, [3], 20), "3 is neither a name nor a function"),  # type: ignore[list-item]
@@ -138,6 +140,11 @@ def test_what_is_wrong_is_one_line(call: Any, words: str) -> None:
     with pytest.raises(cachecast.CachecastError, match=words) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_one_byte_is_a_capacity_beside_the_share_of_all() -> None:
+    rows = cachecast.replay(READS, "lru", [1.0, 1]).rows
+    assert {row["capacity_bytes"] for row in rows} == {1, 20}
 
 
 def test_the_notebooks_use_this_door_alone() -> None:

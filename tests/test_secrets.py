@@ -218,7 +218,8 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
                 text += "".join(answer.text.replace(f"there is no site '{TOKEN}'", "") for answer in answers)
             assert server.process is not None
             server.process.terminate()
-            text += server.process.communicate(timeout=180)[1]
+            server.process.wait(timeout=180)
+            text += server.log.read_text()
     assert "Traceback" not in text
     assert leaks(tmp_path, text) == []
     assert token_of("xc1") not in text

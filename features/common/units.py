@@ -8,6 +8,9 @@ from features.common.errors import InputError
 TOO_FEW_DAYS = "too few days to tell"
 """Shown in place of bounds where there are too few days to compute them."""
 
+MOST_BYTES, CENTURY_S = 2**62, 100 * 366 * 86400
+"""Larger values are mistakes, and would not fit into 64 bits or a date."""
+
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50, "E": 2**60}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -21,7 +24,10 @@ def parse_bytes(text: str) -> int:
     if match is None or (match[3] and not match[2]):
         raise InputError(f"not a size: {text[:100]!r}; write for example 50TB, 1.5TiB or 1000000")
     prefix = match[2].upper().replace("K", "k")
-    return round(float(match[1]) * (_BINARY if match[3] else _DECIMAL)[prefix])
+    n_bytes = round(float(match[1]) * (_BINARY if match[3] else _DECIMAL)[prefix])
+    if n_bytes > MOST_BYTES:
+        raise InputError(f"not a size up to 4EiB: {text[:100]!r}")
+    return n_bytes
 
 
 def as_bytes(size: object) -> int:
@@ -55,7 +61,10 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise InputError(f"not a duration: {text[:100]!r}; write for example 90s, 15m, 4h, 1d or 2w")
-    return int(match[1]) * _SECONDS[match[2].lower()]
+    seconds = int(match[1]) * _SECONDS[match[2].lower()]
+    if seconds > CENTURY_S:
+        raise InputError(f"not a duration up to 100 years: {text[:100]!r}")
+    return seconds
 
 
 def duration_label(seconds: int) -> str:

@@ -86,7 +86,7 @@ def shares(text: str) -> list[float]:
 
 def _shares(text: str) -> list[float]:
     try:
-        numbers = [float(f"{float(part):.12g}") for part in text.split(",") if part]
+        numbers = [float(f"{float(part):.12g}") for part in names(text)]
     except ValueError:
         numbers = [0.0]
     if not all(0 < share <= 1 for share in numbers):
@@ -105,7 +105,7 @@ def share(text: str) -> float:
 def counts(text: str) -> list[int]:
     """Whole numbers from 1 of `1,4,13`. Raises InputError."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and len(part) < 10 and int(part) for part in parts):
+    if not all(map(_is_count, parts)):
         raise InputError(f"not counts of 1 or more: {text[:100]!r}; write for example 1,4,13,26")
     return [int(part) for part in parts]
 
@@ -116,10 +116,14 @@ def spans(text: str) -> list[int]:
     for part in text.split(","):
         low, dash, high = (piece.strip() for piece in part.partition("-"))
         ends = [low, high] if dash else [low, low]
-        if not all(end.isdecimal() and 0 < int(end) <= _MOST_SPAN for end in ends):
-            raise InputError(f"not numbers or spans from 1: {text!r}; write for example 52-60,64")
+        if not all(_is_count(end) and int(end) <= _MOST_SPAN for end in ends):
+            raise InputError(f"not numbers or spans from 1: {text[:100]!r}; write for example 52-60,64")
         numbers.update(range(int(ends[0]), int(ends[1]) + 1))
     return sorted(numbers)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0
 
 
 def watermarks(text: str) -> tuple[float, float]:
@@ -146,18 +150,24 @@ def moment_or_now(text: str | None) -> int:
 
 
 def names(text: str) -> list[str]:
-    """The names in `lru,gdsf`."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """The names in `lru,gdsf`, none in an empty text. Raises InputError for commas without any."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if text and not parts:
+        raise InputError(f"{text[:100]!r} names nothing; leave the option out, or write for example a,b")
+    return parts
 
 
 def sizes(text: str) -> list[int]:
-    """The sizes in `50TB,100TB`, in bytes. Raises InputError."""
-    return [parse_bytes(part) for part in text.split(",") if part]
+    """The sizes above 0 in `50TB,100TB`, in bytes. Raises InputError."""
+    numbers = [parse_bytes(part) for part in names(text)]
+    if 0 in numbers:
+        raise InputError(f"a cache needs room: {text[:100]!r}; write for example 50TB,100TB")
+    return numbers
 
 
 def seconds(text: str) -> int:
     """The seconds of `300`, `300s` or `5m`. Raises InputError."""
-    return int(text) if text.isdecimal() else parse_duration(text)
+    return parse_duration(f"{text}s" if text.isdecimal() else text)
 
 
 def source_and_path(text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -37,21 +38,44 @@ Clocks of pushers agree to a minute; an hour leaves room for a plan that is made
 MAX_ERROR_CHARS = 300
 
 _END_S = 253_402_300_800
+_MOST = 2**62
 
 metadata = sa.MetaData()
 
 
-class _Time(sa.types.TypeDecorator[Any]):
-    """Seconds since 1970 up to the year 9999, and nothing else that SQLite keeps as well."""
+class _Text(sa.types.TypeDecorator[Any]):
+    """Text, and nothing else that SQLite keeps as well in such a column."""
 
-    impl: type[sa.types.TypeEngine[Any]] = sa.BigInteger
+    impl: type[sa.types.TypeEngine[Any]] = sa.Text
     cache_ok = True
+    what = "a text"
 
     def process_result_value(self, value: object, dialect: sa.Dialect) -> Any:
-        """The time; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
-        if value is None or (isinstance(value, int | float) and 0 <= value < _END_S):
+        """The value; None: of no row. Raises ServiceError: somebody has written what no journal holds."""
+        if value is None or self.fits(value):
             return value
-        raise ServiceError("the push journal is damaged, as a time in it is none; restore it")
+        raise ServiceError(f"the push journal is damaged, as {self.what} in it is none; restore it")
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str)
+
+
+class _Number(_Text):
+    """A whole number to which more can be added."""
+
+    impl, cache_ok, what = sa.BigInteger, True, "a number"
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, int) and abs(value) < _MOST
+
+
+class _Time(_Text):
+    """Seconds since 1970 up to the year 9999."""
+
+    impl, cache_ok, what = sa.BigInteger, True, "a time"
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, int | float) and 0 <= value < _END_S
 
 
 class _Moment(_Time):
@@ -60,16 +84,13 @@ class _Moment(_Time):
     impl, cache_ok = sa.Double, True
 
 
-class _Name(sa.types.TypeDecorator[str]):
-    """Text, and nothing else that SQLite keeps as well in such a column."""
+class _Pusher(_Text):
+    """A run's name, as `prefetch.journal.lease` makes it."""
 
-    impl, cache_ok = sa.Text, True
+    impl, cache_ok, what = sa.String, True, "a pusher"
 
-    def process_result_value(self, value: object, dialect: sa.Dialect) -> str:
-        """The text. Raises ServiceError: somebody has written what no journal holds."""
-        if not isinstance(value, str):
-            raise ServiceError("the push journal is damaged, as a name in it is no text; restore it")
-        return value
+    def fits(self, value: object) -> bool:
+        return isinstance(value, str) and re.fullmatch(r"[^|]+\|[0-9]{1,10}(\|[^|]+){2}", value) is not None
 
 
 items = sa.Table(
@@ -78,22 +99,22 @@ items = sa.Table(
     sa.Column("item_id", sa.String(64), primary_key=True),
     sa.Column("cache", sa.String(255), nullable=False),
     sa.Column("as_of_s", _Time, nullable=False),
-    sa.Column("did", sa.Text, nullable=False),
-    sa.Column("name", _Name, nullable=False),
+    sa.Column("did", _Text, nullable=False),
+    sa.Column("name", _Text, nullable=False),
     sa.Column("action", sa.String(16), nullable=False),
-    sa.Column("rank", sa.BigInteger, nullable=False),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False),
-    sa.Column("cost_bytes", sa.BigInteger, nullable=False),
+    sa.Column("rank", _Number, nullable=False),
+    sa.Column("size_bytes", _Number, nullable=False),
+    sa.Column("cost_bytes", _Number, nullable=False),
     sa.Column("expires_at_s", _Time, nullable=False),
-    sa.Column("source", sa.Text),
+    sa.Column("source", _Text),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("basis", sa.String(16), nullable=False),
-    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("generation", _Number, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("attempts", sa.BigInteger, nullable=False),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    sa.Column("seconds", sa.Double, nullable=False),
-    sa.Column("error", sa.Text),
+    sa.Column("attempts", _Number, nullable=False),
+    sa.Column("bytes", _Number, nullable=False),
+    sa.Column("seconds", _Moment, nullable=False),
+    sa.Column("error", _Text),
     sa.Column("fault", sa.String(16)),
     sa.Column("confirmed_by", sa.String(32)),
     sa.Column("updated_at_s", _Moment, nullable=False),
@@ -115,12 +136,12 @@ plans = sa.Table(
     sa.Column("cache", sa.String(255), primary_key=True),
     sa.Column("as_of_s", _Time, primary_key=True),
     sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("generation", _Number, nullable=False),
     sa.Column("digest", sa.String(64)),
     sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("replaced_by_s", sa.BigInteger),
+    sa.Column("replaced_by_s", _Time),
     sa.Column("is_settled", sa.Boolean, nullable=False),
-    sa.Column("recorded_at_s", sa.Double, nullable=False),
+    sa.Column("recorded_at_s", _Moment, nullable=False),
 )
 """One row per plan. An item counts if its `generation` is that of its plan.
 
@@ -138,9 +159,9 @@ leases = sa.Table(
     "push_leases",
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
-    sa.Column("holder", sa.String(255)),
-    sa.Column("fence", sa.BigInteger, nullable=False),
-    sa.Column("until_s", sa.Double, nullable=False),
+    sa.Column("holder", _Pusher(255)),
+    sa.Column("fence", _Number, nullable=False),
+    sa.Column("until_s", _Moment, nullable=False),
 )
 """One row per cache: who pushes to it (NULL: nobody), and until when. `fence` rises with each taking."""
 
@@ -149,8 +170,8 @@ pruned = sa.Table(
     metadata,
     sa.Column("cache", sa.String(255), primary_key=True),
     sa.Column("as_of_s", _Time, primary_key=True),
-    sa.Column("n_items", sa.BigInteger, nullable=False),
-    sa.Column("pruned_at_s", sa.Double, nullable=False),
+    sa.Column("n_items", _Number, nullable=False),
+    sa.Column("pruned_at_s", _Moment, nullable=False),
 )
 """Plans whose items are deleted: they must not be recorded, and carried out, a second time."""
 

@@ -47,9 +47,9 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         listener.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:  # no such port, or a name that cannot be asked for
         listener.close()
-        reason = error.strerror if isinstance(error, OSError) else "no such port"
+        reason = getattr(error, "strerror", None) or str(error)
         raise ServiceError(f"cannot listen on UDP {host}:{port}: {reason}") from error
     listener.settimeout(_WAKE_S)
     return listener

@@ -41,8 +41,8 @@ def test_sizes(text: str, n_bytes: int) -> None:
     assert parse_bytes(text) == n_bytes
 
 
-SIZES = ["", "TB", "-1TB", "1XB", "1iB", "1 T B", "9" * 5000 + "TB", "9" * 400, "1e999"]
-DURATIONS = ["", "4", "h", "-1h", "1.5h", "4 hours", "9" * 5000 + "d", "9" * 400 + "d"]
+SIZES = ["", "TB", "-1TB", "1XB", "1iB", "1 T B", "9" * 5000 + "TB", "9" * 400, "1e999", "4.7EB"]
+DURATIONS = ["", "4", "h", "-1h", "1.5h", "4 hours", "9" * 5000 + "d", "9" * 400 + "d", "36601d"]
 TIMES = ["", "yesterday", "2026-13-01", "2026-03-01T25:00:00Z"]
 
 

@@ -1,12 +1,15 @@
 """What every cache target obeys: a folder and a real XCache alike."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from captures import read_capture
 
 from features.common.errors import PushRejected
+from prefetch.directory import DirectoryTarget
+from prefetch.target import LeftOut
 
 ODD_NAMES = [
     "/store/odd/with space.root",
@@ -104,3 +107,21 @@ def test_our_own_uses_are_told_apart_in_the_stream(world: Any) -> None:
     assert [record.is_ours for record in ours] == [True, True]
     assert [(r.size_bytes, r.n_blks, r.n_blks_done) for r in ours] == [(500_000, 4, 4)] * 2
     assert (capture.n_lost, capture.n_malformed) == (0, n_malformed)
+
+
+def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_path: Path) -> None:
+    cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    for name in ("a.root", "b.root", "blank "):
+        (cache.namespace / name).write_bytes(b"x" * 100)
+    (tmp_path / "elsewhere").write_bytes(b"x" * 100)
+    (cache.namespace / "link").symlink_to(tmp_path / "elsewhere")
+    assert [held.name for held in sorted(cache.inventory())] == ["/a.root", "/b.root"]
+    n_files, n_bytes, names = cache.left_out
+    assert (n_files, n_bytes, set(names)) == (2, 200, {"/blank ", "/link"})
+    assert cache.purge(0.5, 0.9, 600) == []
+    assert len(cache.purge(0.75, 0.9, 400)) == 1
+    assert len(cache.purge(0.1, 0.2, 400)) == 1 and list(cache.inventory()) == []
+    assert (cache.namespace / "blank ").exists() and (tmp_path / "elsewhere").exists()
+    (cache.namespace / "blank ").unlink()
+    (cache.namespace / "link").unlink()
+    assert list(cache.inventory()) == [] and cache.left_out == LeftOut()

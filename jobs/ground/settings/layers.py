@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import os
 import stat
 import tomllib
@@ -85,6 +86,11 @@ def read_toml(where: str, text: str) -> dict[str, Any]:
     if has_nul:
         raise ConfigError(where, "contains a NUL character, which no name, path or URL may have; remove it")
     return values
+
+
+def toml_text(text: str) -> str:
+    """A TOML string; JSON's differ in DEL alone, which TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def read_file(path: Path) -> dict[str, Any]:

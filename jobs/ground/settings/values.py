@@ -8,7 +8,7 @@ import pydantic
 
 from features.common.errors import ConfigError, InputError
 from features.common.faults import first_fault
-from features.common.units import parse_bytes, parse_duration
+from features.common.units import CENTURY_S, MOST_BYTES, parse_bytes, parse_duration
 from jobs.ground.settings.layers import SHIPPED, Layered
 
 
@@ -28,12 +28,9 @@ def _whole_days(seconds: int) -> int:
     return seconds
 
 
-# Larger values are mistakes, and would not fit into a date or 64 bits.
-_CENTURY_S = 100 * 366 * 86400
-_MOST_BYTES = 2**62
-Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0, le=_CENTURY_S)]
-Pause = Annotated[int, _with_unit(parse_duration), pydantic.Field(ge=0, le=_CENTURY_S)]
-Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0, le=_MOST_BYTES)]
+Seconds = Annotated[int, _with_unit(parse_duration), pydantic.Field(gt=0, le=CENTURY_S)]
+Pause = Annotated[int, _with_unit(parse_duration), pydantic.Field(ge=0, le=CENTURY_S)]
+Bytes = Annotated[int, _with_unit(parse_bytes), pydantic.Field(gt=0, le=MOST_BYTES)]
 WholeDays = Annotated[Seconds, pydantic.AfterValidator(_whole_days)]
 Hour = Annotated[int, pydantic.Field(ge=0, le=24)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]

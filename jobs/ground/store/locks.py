@@ -64,13 +64,15 @@ def alone_at(folder: Path, work: str) -> Iterator[None]:
 
 def _holder(descriptor: int) -> str:
     """The process that holds the lock on what is open as `descriptor`, by the kernel's list."""
-    number = f":{os.fstat(descriptor).st_ino}"
+    status, holders = os.fstat(descriptor), dict[str, str]()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.split()
-            if words[1:2] == ["FLOCK"] and words[5].endswith(number):
-                return words[4]
-    return "unknown"
+            if words[1:2] == ["FLOCK"] and words[5].endswith(f":{status.st_ino}"):
+                holders.setdefault(words[5], words[4])
+    # Another disk can have a file of this number; some file systems, as btrfs, state another device here.
+    return holders.get(f"{device}:{status.st_ino}", next(iter(holders.values()), "unknown"))
 
 
 def _account(process: str) -> int | None:

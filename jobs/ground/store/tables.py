@@ -223,8 +223,8 @@ class Tables:
 
         Partitions of `cover` without a file, and a table without partition columns, become empty; those of
         `drop` are left out. `base`: the snapshot that the new data was made from, None for an empty table.
-        Equal content makes no commit, and the current snapshot is returned. Raises ConflictError if a
-        partition was replaced since `base`, SchemaError if a partition value is malformed.
+        Equal content makes no commit, and the current snapshot is returned. Raises ConflictError if one of
+        them was replaced since `base`, SchemaError if a partition value is malformed.
         """
         store = self._store.below(table.name)
         covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
@@ -232,7 +232,8 @@ class Tables:
         store.settle_folders(part.path for part in staged.values() if part.files)
         while True:
             head = self.head(table)
-            _refuse_conflict(table, staged, head, {} if base is None else base.partitions)
+            mine = [*staged, *(key for key in drop if key in head.partitions)]
+            _refuse_conflict(table, mine, head, {} if base is None else base.partitions)
             there = {
                 key: (part.digest, part.n_rows) for key, part in head.partitions.items() if key in staged
             }

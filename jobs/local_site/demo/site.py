@@ -13,7 +13,7 @@ from features.common.errors import InputError
 from features.common.files import write
 from features.common.progress import Advance
 from features.common.times import DAY_S, as_of_label
-from jobs.ground.settings.layers import SECRETS
+from jobs.ground.settings.layers import SECRETS, toml_text
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
@@ -61,7 +61,7 @@ model_weight = 1.0  # the demo does not evaluate its model
 _CACHE = """\
 name = "{name}"
 kind = "{kind}"
-url = "{url}"
+url = {url}
 capacity = {marks.capacity_bytes}
 watermarks = [{marks.low}, {marks.high}]
 touch_every = "1s"
@@ -108,8 +108,8 @@ class Site:
 
     def add_cache(self, *, name: str, kind: str, url: str, marks: Marks = MARKS, **paths: Path) -> None:
         """Configure a cache; `paths` are its folders by key."""
-        more = "\n".join(f'{key} = "{path}"' for key, path in paths.items())
-        text = _CACHE.format(name=name, kind=kind, url=url, marks=marks, more=more)
+        more = "\n".join(f"{key} = {toml_text(str(path))}" for key, path in paths.items())
+        text = _CACHE.format(name=name, kind=kind, url=toml_text(url), marks=marks, more=more)
         (self.conf / "caches" / f"{name}.toml").write_text(text)
 
 
@@ -122,7 +122,7 @@ def fresh(out: Path, *, base: Path | None = None, tables: str | None = None, ord
     site = Site(out, base, tables)
     (site.conf / "caches").mkdir(parents=True)
     (out / MARKER).touch()
-    (site.conf / "base.toml").write_text(_BASE.format(out=out, order=order))
+    (site.conf / "base.toml").write_text(_BASE.format(out=toml_text(str(out))[1:-1], order=order))
     write(site.conf / SECRETS, f'[users]\nsalt = "{secrets.token_hex(16)}"\n', mode=0o600)
     return site
 

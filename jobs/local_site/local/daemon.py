@@ -14,7 +14,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from features.common.errors import ServiceError
+from features.common.errors import InputError, ServiceError
 
 SERVICE_USER = "xrootd"
 _ATTEMPTS = 4
@@ -138,6 +138,18 @@ def _as_service_user(*, with_parent: bool) -> list[str]:
         return []
     identity = [] if user is None else ["--reuid", user, "--regid", user, "--clear-groups"]
     return ["setpriv", *identity, *(["--pdeathsig", "TERM"] if with_parent else [])]
+
+
+def plain_folder(path: Path) -> Path:
+    """`path` as it is, which has no character that the settings of a server take for their own syntax.
+
+    Raises InputError.
+    """
+    if re.fullmatch(r"[\w./+@~-]+", str(path)) is None:
+        raise InputError(
+            f"servers take no folder {str(path)!r}: give one of letters, digits and ._+@~- alone"
+        )
+    return path
 
 
 def folder_for_all(path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from features.common.errors import InputError
 from features.common.files import write
-from jobs.ground.settings.layers import SECRETS
+from jobs.ground.settings.layers import SECRETS, toml_text
+from jobs.local_site.local.daemon import plain_folder
 from jobs.local_site.local.process import free_ports
 from prefetch.journal.journal import Journal
 
@@ -24,7 +25,7 @@ FOLDERS = ("traces", "files", "gstream")  # of Rucio traces, a files catalogue, 
 _BASE = """\
 # Written by `cachecast up` the first time; edit it, it is kept.
 [tables]
-root = "{tables}"
+root = {tables}
 
 [spark]
 driver_memory = "2g"
@@ -103,7 +104,7 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
 
     `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
     """
-    out = out.resolve()
+    out = plain_folder(out.resolve())
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
     if not out.exists():
@@ -120,7 +121,7 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
         tables = f"hdfs://localhost:{site.ports['hdfs']}/tables"
     with closing(Journal(f"{out}/journal.db")) as journal:
         journal.make()  # without one the steward would know of no pins, and evict nothing
-    values = {"out": out, "tables": tables or f"{out}/tables", **site.ports}
+    values = {"out": out, "tables": toml_text(tables or f"{out}/tables"), **site.ports}
     _write_once(site.conf / "base.toml", _BASE.format(**values))
     _write_once(site.conf / SECRETS, f'[users]\nsalt = "{site.secret("salt")}"\n')
     if not xrootd:

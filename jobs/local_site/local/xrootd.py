@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from features.common.errors import ServiceError
-from jobs.local_site.local.daemon import SERVICE_USER, Daemon, folder_for_all, hand_over, service_user
+from jobs.local_site.local.daemon import (
+    SERVICE_USER,
+    Daemon,
+    folder_for_all,
+    hand_over,
+    plain_folder,
+    service_user,
+)
 from jobs.local_site.local.process import free_ports
 
 _LIBRARIES = ("libXrdPss", "libXrdPfc")
@@ -108,11 +115,14 @@ def loopback(folder: Path, **options: Unpack[CacheOptions]) -> Iterator[Loopback
 
 
 def prepared(folder: Path, *, ports: tuple[int, int], **options: Unpack[CacheOptions]) -> Loopback:
-    """An origin and a cache on `ports`, configured in `folder` and not started. Raises ServiceError."""
+    """An origin and a cache on `ports`, configured in `folder` and not started.
+
+    Raises ServiceError, and InputError if their configuration cannot name the folder.
+    """
     fault = available()
     if fault is not None:
         raise ServiceError(fault)
-    origin_root, namespace = folder / "origin", folder / "ns"
+    origin_root, namespace = plain_folder(folder) / "origin", folder / "ns"
     for path in (folder, origin_root / "store", namespace):
         folder_for_all(path)
     origin_port, cache_port = ports

@@ -71,7 +71,7 @@ def run(
     Raises InputError, StaleInputError, ModelError, ServiceError.
     """
     grid_s, cycle_s = settings.features.cycle, request.cycle_s
-    if cycle_s is not None and grid_s % cycle_s and (cycle_s % grid_s or DAY_S % cycle_s):
+    if cycle_s is not None and (not cycle_s or (grid_s % cycle_s and (cycle_s % grid_s or DAY_S % cycle_s))):
         raise InputError(
             f"a cycle of {duration_label(cycle_s)} does not fit the grid of {duration_label(grid_s)} "
             "([features] cycle): choose a part of it, or a multiple that divides a day"

@@ -133,7 +133,8 @@ def forget(tables: Tables, queue: str, *, as_of_s: int, stale_s: int) -> None:
     newest = {key[2]: key for key in sorted(head.partitions) if parse_as_of(key[1]) <= as_of_s}
     drop = [key for key in head.partitions if key[0] < oldest and key != newest[key[2]]]
     drop += [key for key in newest.values() if key[0] < day_label(as_of_s - FURTHEST_S - stale_s)]
-    tables.commit(QUEUE, [], base=None, drop=drop)
+    with contextlib.suppress(ConflictError):  # another process has answered anew: it stays for a day
+        tables.commit(QUEUE, [], base=head, drop=drop)
     fold_prefills(tables, as_of_s, most=0)
 
 

@@ -14,6 +14,7 @@ from features.common import files
 from features.common.errors import ConfigError, InputError
 from features.common.times import day_label
 from features.schema import ACCESSES
+from jobs.ground.settings.layers import toml_text
 from jobs.ground.settings.sources import known
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import sources
@@ -187,16 +188,11 @@ def _sections(site: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, M
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(str(key))} = {_value(entry)}" for key, entry in value.items()) + " }"
-    return _text(value) if isinstance(value, str) else json.dumps(value)
+    return toml_text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
-
-
-def _text(text: str) -> str:
-    """A TOML string; JSON's differ in DEL alone, which TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_text(name)
 
 
 def _check(text: str, out: Path) -> None:

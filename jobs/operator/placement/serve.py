@@ -145,13 +145,15 @@ def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except socket.gaierror:
-        raise ConfigError("serve.host", f"{host!r} is no address of this machine") from None
-    except OSError as error:
-        remedy = "; choose another port" if error.errno == errno.EADDRINUSE else ""
-        raise ServiceError(
-            f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{remedy}"
-        ) from None
+    except OverflowError:
+        raise ConfigError("serve.port", f"{port} is no port; give one up to 65535, or 0") from None
+    except (OSError, TypeError) as error:
+        # A name that cannot be resolved has a number below 0, and one that cannot be asked for has none.
+        number = getattr(error, "errno", None) or -1
+        if number < 0:
+            raise ConfigError("serve.host", f"{host!r} is no address of this machine") from None
+        remedy = "; choose another port" if number == errno.EADDRINUSE else ""
+        raise ServiceError(f"cannot listen on {host}:{port}: {os.strerror(number)}{remedy}") from None
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:

@@ -69,7 +69,7 @@ def write_study(
     trace = loaded.trace
     loaded = loaded._replace(notes=(*loaded.notes, *hints(trace, loaded.details)))
     share = capacity_fraction or settings.study.capacity_fraction
-    capacity = capacity_bytes or int(share * trace.footprint_bytes)
+    capacity = int(share * trace.footprint_bytes) if capacity_bytes is None else capacity_bytes
     low, high = watermarks or settings.replay.watermarks
     config = StudyConfig(
         cache=CacheConfig(capacity, low, high, settings.replay.purge_interval),

@@ -24,6 +24,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull
 from replay.read.roles import GENERATED
 from replay.workload import Workload, WorkloadConfig, generate
+from replay.workload.config import MAX_ACCESSES
 from replay.workload.tables import ROWS_AT_ONCE
 
 PUBLISHED_AFTER_S = 5.0  # seconds from the end of a read until its trace is published
@@ -115,6 +116,8 @@ def load(
     """
     if scale is not None and accesses is not None:
         raise ConfigError("--accesses", "determines the scale already; leave --scale out")
+    if accesses is not None and not 0 < accesses <= MAX_ACCESSES:
+        raise ConfigError("--accesses", f"must be from 1 to {MAX_ACCESSES}")
     changes: dict[str, Any] = {"seed": seed, "days": days, "scale": scale}
     if start_s is not None:
         changes["start"] = dt.datetime.fromtimestamp(start_s, dt.UTC)

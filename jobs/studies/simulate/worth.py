@@ -12,7 +12,7 @@ from features.common.arrays import FloatArray, IntArray
 from features.common.errors import InputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
-from features.common.units import format_bytes
+from features.common.units import MOST_BYTES, format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import as_row, percent
@@ -37,6 +37,7 @@ _NOTE = (
     "Saved is against LRU at the capacity asked for. The true value lies above the lower bound with 95 % "
     "probability, and below the upper one with 95 %."
 )
+_MOST = 1e15  # of money or milliseconds
 _LEARNING, _STEPS = 15, 20  # steps of the progress, of about the same time, to estimate what is left
 
 
@@ -52,6 +53,12 @@ class SiteFacts:
     core_hour: float | None = None
     disk_tb_year: float | None = None
     run_year: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what is no amount, or so large that sums of it are none."""
+        for amount in dataclasses.astuple(self):
+            if amount is not None and not 0 <= amount <= _MOST:
+                raise InputError(f"prices and the round trip are from 0 to {_MOST:g}, not {amount:g}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +113,11 @@ def run(
 
     A steward learns from before (or the first half). Raises InputError, StaleInputError.
     """
+    if not 0 < capacity_bytes <= more * capacity_bytes <= MOST_BYTES:
+        raise InputError(
+            f"{more:g} times {format_bytes(capacity_bytes)} is no larger cache: give --capacity above 0, and "
+            f"--more from 1 to what makes {format_bytes(MOST_BYTES)} of it"
+        )
     on_progress(0, _STEPS, "reading")
     loaded = accesses.load(settings, keep=CONTEXT)
     from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from features.common.errors import InputError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.schema import ACCESSES, PREDICTIONS
 from jobs.cli.options import AskedReads
-from jobs.cli.parsing import moments, newest, shares, watermarks
+from jobs.cli.parsing import counts, moments, names, newest, seconds, shares, sizes, spans, watermarks
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 
@@ -70,6 +71,34 @@ def test_nothing_is_computed_for_a_time_that_has_not_come(tmp_path: Path, words:
 
 def test_a_share_that_is_named_twice_is_one() -> None:
     assert shares("0.1,0.05,0.10,0.1000000000000001") == [0.1, 0.05]
+
+
+@pytest.mark.parametrize("parse", [counts, spans, seconds])
+@pytest.mark.parametrize("text", ["9" * 5000, "-1", "١", "1-9" * 5000], ids=len)
+def test_a_number_that_is_none_or_too_long_is_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse(text)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("parse", [counts, names, shares, sizes, spans, watermarks])
+@pytest.mark.parametrize("text", [",", " , ", ",,"])
+def test_a_list_of_nothing_is_refused(parse: Callable[[str], object], text: str) -> None:
+    """It would be the same as no list: nothing would be replayed, and no file could be written of it."""
+    with pytest.raises(InputError):
+        parse(text)
+
+
+def test_a_list_that_is_not_typed_is_empty_and_a_size_is_above_0() -> None:
+    assert names("") == sizes("") == shares("") == []
+    assert (names(" lru,, fifo,"), sizes("1kB, 2kB,")) == (["lru", "fifo"], [1000, 2000])
+    with pytest.raises(InputError, match="a cache needs room"):
+        sizes("1kB,0")
+
+
+def test_numbers_are_read_with_their_spans_and_units() -> None:
+    assert (counts("1, 4"), spans("52-54, 9")) == ([1, 4], [9, 52, 53, 54])
+    assert seconds("300") == seconds("5m") == 300
 
 
 def test_watermarks_may_be_equal_and_do_not_fall() -> None:

@@ -165,7 +165,11 @@ def test_errors_are_bounded(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["name = CAST(name AS BLOB)", "expires_at_s = 1 << 62", "updated_at_s = 'x'"]
+    "damage",
+    [
+        *("name = CAST(name AS BLOB)", "source = CAST('x' AS BLOB)", "attempts = 'x'", "rank = 0.5"),
+        *("expires_at_s = 1 << 62", "updated_at_s = 'x'"),
+    ],
 )
 def test_what_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: str) -> None:
     """SQLite keeps anything in any column, whoever wrote it: a steward ended by it, and a push."""

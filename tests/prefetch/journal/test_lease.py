@@ -4,17 +4,18 @@ import concurrent.futures
 import dataclasses
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from journals import item, states
 
-from features.common.errors import ConflictError
+from features.common.errors import ConflictError, ServiceError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import lease as lease_module
 from prefetch.journal.journal import Journal, Receipt
@@ -117,6 +118,26 @@ def test_a_lease_of_a_wrong_clock_keeps_nobody_waiting(journal: Journal) -> None
     journal.leases.take("xc", now_s=1000 + 400 * 86400)
     assert journal.leases.holder("xc", now_s=1000) is None
     assert journal.leases.take("xc", now_s=1000).fence == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("holder = 'x'", "holder = 'far/boot/1|pid|5|x'", "holder = CAST(holder AS BLOB)"),
+        *("until_s = 'x'", "fence = 'x'", "fence = 9223372036854775807"),
+    ],
+)
+def test_a_lease_that_no_journal_holds_is_a_damage_that_is_said(tmp_path: Path, damage: str) -> None:
+    with closing(Journal(f"{tmp_path}/journal.db")) as journal:
+        held = journal.leases.take("xc", now_s=1000)
+        with closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
+            connection.execute(f"UPDATE push_leases SET {damage}")
+        for use in (journal.leases.holder, journal.leases.take):
+            with pytest.raises(ServiceError, match="the push journal is damaged"):
+                use("xc", now_s=1001)
+        if damage.startswith("fence"):
+            with pytest.raises(ServiceError, match="the push journal is damaged"):
+                held.renew(now_s=1001)
 
 
 def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:

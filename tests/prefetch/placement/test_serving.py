@@ -209,6 +209,20 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], wo
 
 
 @pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--port", "99999"], "serve.port: 99999 is no port"),
+        (["--host", "x..y"], "serve.host: 'x..y' is no address of this machine"),
+        (["--host", "\udcff"], "serve.host: '\\udcff' is no address of this machine"),
+    ],
+    ids=ascii,
+)
+def test_where_nobody_can_listen_is_one_line(tmp_path: Path, words: list[str], why: str) -> None:
+    answer = CliRunner().invoke(app, ["serve", "--port", "0", *words], env=_environment(tmp_path, {}))
+    assert isinstance(answer.exception, CachecastError) and why in str(answer.exception)
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"CONNECTIONS": "100000"}, "raise LimitNOFILE or lower it"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from features.common.errors import InputError, ServiceError
 from prefetch.xcache.events import frame, is_kept, read_datagram
 from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings
-from prefetch.xcache.receiver import COUNTS, Receiver
+from prefetch.xcache.receiver import COUNTS, Receiver, listening
 from prefetch.xcache.rolling import Quota, RollingFiles
 
 VALUES = st.recursive(
@@ -191,6 +191,12 @@ def test_without_a_frame_there_is_no_file(tmp_path: Path) -> None:
     files.roll(NOW)
     files.close()
     assert not files_in(tmp_path)
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 99999), ("x..y", 0), ("\udcff", 0)], ids=ascii)
+def test_where_nobody_can_listen_is_a_service_error(host: str, port: int) -> None:
+    with pytest.raises(ServiceError, match="cannot listen on UDP"):
+        listening(host, port)
 
 
 def test_a_folder_that_is_gone_is_a_service_error(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 from commands import COMMAND
-from daemons import PATIENCE_S, answers
+from daemons import PATIENCE_S, answers, wait
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
@@ -74,7 +74,8 @@ class PlacementServer:
     """A running service."""
 
     url: str
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[bytes] | None = None
+    log: Path = Path(os.devnull)
 
     def client(self, token: str | None = OPERATOR) -> httpx.Client:
         """A client that shows `token`."""
@@ -118,24 +119,24 @@ def serving(
     with tempfile.TemporaryDirectory() as folder:
         named = {"database": str(database), "token": OPERATOR} | configured(Path(folder), caches) | more
         variables = {f"CACHECAST_SERVE__{key.upper()}": value for key, value in named.items()} | dict(env)
-        process = subprocess.Popen(
-            [*COMMAND, "serve", "--port", "0", "--conf", folder],
-            env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | variables,
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        log = Path(folder, "serve.log")
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*COMMAND, "serve", "--port", "0", "--conf", folder],
+                env={"PATH": os.environ["PATH"], "HOME": str(Path.home())} | variables,
+                cwd=ROOT,
+                stderr=stderr,
+            )
         try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            address = re.search(r"(https?://[^ ,]+)", line)
-            assert address, line + process.stderr.read()
+            wait(lambda: "\n" in log.read_text(), log.parent, process)
+            address = re.search(r"(https?://[^ ,]+)", log.read_text())
+            assert address, log.read_text()
             url = address[1]
             eventually(lambda: answers(f"{url}/health"))
-            yield PlacementServer(url, process)
+            yield PlacementServer(url, process, log)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=90)
+            process.wait(timeout=90)
 
 
 @contextmanager

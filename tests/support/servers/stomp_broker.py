@@ -39,7 +39,11 @@ class KeepingBroker:
         classes = f"{jars('activemq', n=_N_JARS, script='rucio.sh')}/*"
         words = [java(), *_JAVA, *self._java, "-cp", classes, _SHELL, "start", f"broker:({at})?{how}"]
         self._process = start(words, self._folder / "broker.log")
-        wait(lambda: listens(self.port), self._folder, self._process)
+        try:
+            wait(lambda: listens(self.port), self._folder, self._process)
+        except BaseException:
+            self.end()
+            raise
 
     def kill(self) -> None:
         """End it at once, as a power failure does."""

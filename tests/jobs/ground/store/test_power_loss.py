@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from features.common.errors import ConflictError
 from features.schema import REJECTS, arrow_schema
-from jobs.ground.store.locks import scratch_folder
+from jobs.ground.store.locks import alone_at, scratch_folder
 from jobs.ground.store.tables import Tables
 
 DAYS = ("2026-03-01", "2026-03-02")
@@ -152,6 +153,16 @@ def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(shar
         aged(theirs)
         with scratch_folder("walk-"):
             assert not theirs.exists()
+
+
+def test_a_holder_is_no_process_that_locks_a_file_of_this_number_on_another_disk(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with at_work(shared) as (process, theirs):
+        other, read = f"1: FLOCK ADVISORY WRITE 1 ff:ff:{theirs.stat().st_ino} 0 EOF\n", Path.read_text
+        monkeypatch.setattr(Path, "read_text", lambda path: other + read(path))
+        with pytest.raises(ConflictError, match=f"process {process.pid}\\)"), alone_at(theirs, "work"):
+            pass
 
 
 def test_a_young_folder_a_link_a_file_and_other_names_stay(shared: Path) -> None:

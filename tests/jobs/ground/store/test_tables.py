@@ -169,6 +169,17 @@ def test_an_older_base_loses(tables: Tables) -> None:
     assert sorted(tables.read_arrow(REJECTS)["n_rows"].to_pylist()) == [2, 4]
 
 
+def test_what_was_replaced_since_its_base_is_not_dropped(tables: Tables) -> None:
+    base = tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    now = tables.replace_arrow(REJECTS, rejects(DAY, 2))
+    with pytest.raises(ConflictError, match=DAY):
+        tables.replace_each(REJECTS, [], base=base, drop=base.partitions)
+    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
+    # What another run has dropped too is gone as it should be.
+    for _ in range(2):
+        assert not tables.replace_each(REJECTS, [], base=now, drop=now.partitions).partitions
+
+
 @pytest.mark.parametrize("root", ["local", HDFS], indirect=True)
 def test_writers_of_one_partition_never_lose_an_update(tables: Tables) -> None:
     """Two processes each add 5 to one number, again after every conflict."""

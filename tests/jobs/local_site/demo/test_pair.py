@@ -47,7 +47,7 @@ def test_without_a_server_a_folder_serves_purges_and_keeps_the_same_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xcache, "available", lambda: "no xrootd program found")
-    site = fresh(tmp_path / "out")
+    site = fresh(tmp_path / 'an "odd" folder')
     names = [f"/store/mc/x/f{i}.root" for i in range(N_FILES)]
     with xcache.running(site) as cache:
         assert "directory-backed" in cache.kind

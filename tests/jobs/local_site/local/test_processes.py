@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from features.common.errors import InputError, ServiceError
+from jobs.ground.settings.tree import Settings
 from jobs.local_site.local import daemon, site
 from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, running_processes
@@ -110,6 +111,19 @@ def test_a_site_keeps_ports_secrets_and_edited_settings(tmp_path: Path) -> None:
     assert base.read_text().endswith("# edited\n")
     private = [base, tmp_path / "out" / "conf" / "secrets.toml", *(tmp_path / "out" / "secrets").iterdir()]
     assert all(path.stat().st_mode & 0o077 == 0 for path in private)
+
+
+@pytest.mark.parametrize("name", ["a b", 'a"b', "a'b", "a\nb", "a#b", "a$b", "a:b", "a%20b"], ids=ascii)
+def test_a_folder_that_servers_cannot_name_is_refused_before_it_is_made(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="servers take no folder"):
+        site.opened(tmp_path / name, tables=None, xrootd=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tables_may_lie_where_servers_have_none(tmp_path: Path) -> None:
+    odd = f'{tmp_path}/a "b\\'
+    made = site.opened(tmp_path / "out", tables=odd, xrootd=False)
+    assert Settings.load(made.conf, env={}).tables.root == odd
 
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ def test_a_file_becomes_our_tables_with_what_it_lacks(
     ("words", "error"),
     [
         (["--from", "2026-03-09", "--cycle", "5h"], "does not fit the grid"),
+        (["--from", "2026-03-09", "--cycle", "0h"], "does not fit the grid"),
         (["--from", "2026-03-09", "--capacity-fraction", "3"], "not shares"),
     ],
 )

@@ -79,6 +79,9 @@ def test_accesses_choose_the_scale() -> None:
     assert workload.load("prague", seed=1, days=62, accesses=2_800_000).scale == pytest.approx(1)
     with pytest.raises(ConfigError, match="leave --scale out"):
         workload.load("prague", seed=1, accesses=5, scale=2.0)
+    for accesses in (0, 10**400):
+        with pytest.raises(ConfigError, match="--accesses: must be from 1 to"):
+            workload.load("prague", seed=1, accesses=accesses)
 
 
 def test_a_scenario_of_ones_own_is_a_file_and_a_bad_one_is_told(tmp_path: Path) -> None:

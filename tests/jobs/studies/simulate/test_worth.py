@@ -1,6 +1,7 @@
 """`worth-it`: its figures are those of plain replays, its bounds decide, and nothing is made up."""
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,23 @@ def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: 
     short.write_text("time,path,size\n" + "".join(f"{day * DAY_S},f{day % 3},9\n" for day in range(20)))
     with pytest.raises(InputError, match=r"too few for a steward .* `cachecast curve`"):
         answer_of(short)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--more", "inf"), ("--more", "1e300"), ("--capacity", "0"), ("--price-wan", "inf")],
+    ids=" ".join,
+)
+def test_what_no_sum_can_be_made_of_is_refused(trace: Path, words: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match=r"is no larger cache|are from 0 to"):
+        answer_of(trace, *words)
+
+
+@pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf, 1e300])
+@pytest.mark.parametrize("fact", ["rtt_ms", "wan_tb", "core_hour", "disk_tb_year", "run_year"])
+def test_a_fact_is_a_number_that_sums_can_be_made_of(fact: str, amount: float) -> None:
+    with pytest.raises(InputError, match="prices and the round trip are from 0 to"):
+        worth.SiteFacts(**{fact: amount})
 
 
 def interval(mean: float, lower: float | None, upper: float | None) -> worth.Option:
