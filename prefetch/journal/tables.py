@@ -72,7 +72,8 @@ class _Number(_Text):
 class _Time(_Text):
     """Seconds since 1970 up to the year 9999."""
 
-    impl, cache_ok, what = sa.BigInteger, True, "a time"
+    impl: type[sa.types.TypeEngine[Any]] = sa.BigInteger
+    cache_ok, what = True, "a time"
 
     def fits(self, value: object) -> bool:
         return isinstance(value, int | float) and 0 <= value < _END_S
