@@ -36,6 +36,7 @@ from prefetch.placement.tokens import (
 )
 from replay.study.benefit import Cluster
 
+_MOST_PORT = 65535
 _BACKLOG = 512
 _OTHER_DESCRIPTORS = 128  # file descriptors of the database, the event loop and libraries
 _LAST_ANSWERS_S = 10  # when the service is stopped; a slow client must not delay it further
@@ -143,17 +144,18 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if port > _MOST_PORT:
+        raise ConfigError("serve.port", f"{port} is no port; give one up to {_MOST_PORT}, or 0")
+    try:
+        socket.getaddrinfo(host or None, port, family)
+    except (OSError, UnicodeError):
+        raise ConfigError("serve.host", f"{host!r} is no address of this machine") from None
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OverflowError:
-        raise ConfigError("serve.port", f"{port} is no port; give one up to 65535, or 0") from None
-    except (OSError, TypeError) as error:
-        # A name that cannot be resolved has a number below 0, and one that cannot be asked for has none.
-        number = getattr(error, "errno", None) or -1
-        if number < 0:
-            raise ConfigError("serve.host", f"{host!r} is no address of this machine") from None
-        remedy = "; choose another port" if number == errno.EADDRINUSE else ""
-        raise ServiceError(f"cannot listen on {host}:{port}: {os.strerror(number)}{remedy}") from None
+    except OSError as error:
+        remedy = "; choose another port" if error.errno == errno.EADDRINUSE else ""
+        why = os.strerror(error.errno or 0)
+        raise ServiceError(f"cannot listen on {host}:{port}: {why}{remedy}") from None
 
 
 def members(caches: Iterable[CacheSettings]) -> Members:
