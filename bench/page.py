@@ -169,7 +169,7 @@ BENCHES = (
     Bench(
         "cluster",
         "Spark: a month on a standalone cluster and HDFS, beside one process",
-        "cluster.py",
+        "cluster.py --accesses 2000000 7100000 --workers 2",
         timed=False,
     ),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
