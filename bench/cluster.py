@@ -314,7 +314,8 @@ def timed(run: Site, step: str) -> Cost:
         ended.set()
         sampler.join()
     run.check(step, code)
-    cluster_cpu_s = sum(others.values()) - sum(before.values())
+    # An executor of the step before may end as this one begins.
+    cluster_cpu_s = sum(cpu_s - before.get(pid, 0.0) for pid, cpu_s in others.items())
     return Cost(time.monotonic() - began, sum(command.values()), cluster_cpu_s, spark_counts(run.folder))
 
 
