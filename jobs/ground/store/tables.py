@@ -5,7 +5,7 @@
 
 A commit names the directory and files of every partition. A reader loads the highest commit once and reads
 the files it names, so it never sees half of a write. What no commit names, and commits that were superseded
-days ago, go with every fiftieth commit of a table.
+days ago, go with every twentieth commit of a table.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import math
+import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,7 +42,7 @@ from jobs.ground.store.commits import (
     read_partitions,
     snapshot_id,
 )
-from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.filesystems import Store, store_at
 from jobs.ground.store.schema_check import conform, no_table, partition_groups, partition_path
 
 if TYPE_CHECKING:
@@ -48,10 +50,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 _log = logging.getLogger(__name__)
-_VACUUM_EVERY = 50
+_VACUUM_EVERY = 20
 """Commits of a table from one vacuum to the next."""
-_READ_WITHIN_S = 2 * DAY_S
-"""The longest time that a reader works with a snapshot, such as an evaluation."""
+_USED_WITHIN_S = 2 * DAY_S
+"""The longest time that a reader works with a snapshot, and a writer pauses while it writes a folder."""
+_REMOVED_AT_ONCE = 1000
+"""Most commits, and most folders, that a vacuum removes: somebody waits for the commit before it."""
+_DATA = re.compile(r"data-[0-9a-f]{32}")
 
 
 class Tables:
@@ -229,6 +234,7 @@ class Tables:
         store = self._store.below(table.name)
         covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
         staged = partitions_of(files, covered)
+        _refuse_lost(store, table, _folders_of(staged))
         store.settle_folders(part.path for part in staged.values() if part.files)
         while True:
             head = self.head(table)
@@ -246,6 +252,10 @@ class Tables:
                 return head
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
             if store.put_if_absent(commit_name(new.number), dump(new).encode()):
+                if head.number and head.number not in commit_numbers(store):
+                    # We paused for days, and what is vacuumed by now had that number before.
+                    store.remove(commit_name(new.number))
+                    continue
                 n_rows = sum(part.n_rows for part in changed.values())
                 written = (len(changed), n_rows, table.name, new.number, store.root)
                 _log.info("wrote %d partitions, %d rows of table %s: commit %d, %s", *written)
@@ -256,13 +266,13 @@ class Tables:
     def _tidy(self, table: Table) -> None:
         """Vacuum after a commit, which stands whatever becomes of that."""
         try:
-            n_removed = self.vacuum(table, grace_s=_READ_WITHIN_S)
+            n_removed = self.vacuum(table)
         except (ServiceError, SchemaError, OSError) as error:
             _log.warning("table %s keeps its old files, %s: %s", table.name, self.root, error)
         else:
             _log.info("removed %d old folders of table %s, %s", n_removed, table.name, self.root)
 
-    def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
+    def vacuum(self, table: Table, *, keep: int = 2, grace_s: float = _USED_WITHIN_S) -> int:
         """Delete files that no reader needs; returns the number of data folders deleted.
 
         Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
@@ -271,26 +281,34 @@ class Tables:
         store = self._store.below(table.name)
         if not (numbers := commit_numbers(store)):
             return 0
+        newest_s = store.modified_s(commit_name(numbers[-1]))
         # Our clock may be ahead, and the storage's have been: it dates all that is looked at.
-        oldest = min(store.modified_s(commit_name(numbers[-1])), time.time()) - grace_s
+        oldest_s = min(newest_s, time.time()) - grace_s
 
-        def is_old(name: str) -> bool:
+        def modified_s(name: str) -> float:
             try:
-                return store.modified_s(name) < oldest
+                return store.modified_s(name)
             except FileNotFoundError:  # another process has vacuumed it
-                return False
+                return math.inf
 
-        for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
-            if not is_old(commit_name(successor)):
+        superseded, older = list[int](), numbers[: 1 - keep] if keep > 1 else numbers
+        for number, successor in itertools.pairwise(older[:_REMOVED_AT_ONCE]):
+            superseded.append(number)
+            at_s = modified_s(commit_name(successor))
+            if oldest_s <= at_s <= newest_s:
                 break
-            store.remove(commit_name(number))
+            if at_s < oldest_s:  # or its date is wrong, as the newest was made after it
+                for name in map(commit_name, superseded):
+                    store.remove(name)
+                superseded.clear()
         current = _folders_of(self.head(table).partitions)
-        doomed = {n for n in store.names() if n.startswith("data-") and n not in current and is_old(n)}
+        others = (name for name in store.names() if _DATA.fullmatch(name) and name not in current)
+        doomed = set(itertools.islice((n for n in others if modified_s(n) < oldest_s), _REMOVED_AT_ONCE))
         for number in commit_numbers(store) if doomed else ():
             with suppress(FileNotFoundError):
                 doomed -= _folders_of(load(table, store, number).partitions)
         drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
-        for name in [*doomed, *filter(is_old, drafts)]:
+        for name in [*doomed, *(name for name in drafts if modified_s(name) < oldest_s)]:
             store.remove(name)
         return len(doomed)
 
@@ -302,6 +320,15 @@ def new_folder() -> str:
 
 def _folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
     return {part.path.split("/")[0] for part in partitions.values() if part.path}
+
+
+def _refuse_lost(store: Store, table: Table, folders: Collection[str]) -> None:
+    """Raise ConflictError if a vacuum has taken one of the staged `folders` for abandoned."""
+    for folder in folders:
+        if not store.names(folder):
+            raise ConflictError(
+                f"table {table.name}: what was written days ago and not committed has been removed; run again"
+            )
 
 
 def _refuse_conflict(

@@ -156,7 +156,7 @@ def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) ->
     }
     with contextlib.suppress(ConflictError):  # another process does the same
         tables.replace_each(QUEUE, pieces.items(), base=head, drop=old.keys() - pieces.keys())
-        tables.vacuum(QUEUE, keep=2, grace_s=_READ_WITHIN_S)
+        tables.vacuum(QUEUE, grace_s=_READ_WITHIN_S)
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:

@@ -100,7 +100,7 @@ class States:
         ]
         self.tables.replace_rows(CONSUMED, rows, here)
         for table in (STATES, DORMANT, CONSUMED):
-            self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
+            self.tables.vacuum(table, grace_s=VACUUM_AFTER_S)
 
     def _carried_on(
         self, key: MomentKey, state: Partition, accesses: Snapshot, as_of_s: int
