@@ -1,5 +1,6 @@
 """What every cache target obeys: a folder and a real XCache alike."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -113,8 +114,11 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
     for name in ("a.root", "b.root", "blank "):
         (cache.namespace / name).write_bytes(b"x" * 100)
-    (tmp_path / "elsewhere").write_bytes(b"x" * 100)
-    (cache.namespace / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(b"x" * 10_000)
+    to = os.path.relpath(tmp_path / "elsewhere", cache.namespace)
+    # The link itself has 100 bytes, as each file.
+    (cache.namespace / "link").symlink_to(to.replace("elsewhere", "/" * (100 - len(to)) + "elsewhere"))
+    (cache.namespace / "loop").symlink_to("loop")
     assert [held.name for held in sorted(cache.inventory())] == ["/a.root", "/b.root"]
     n_files, n_bytes, names = cache.left_out
     assert (n_files, n_bytes, set(names)) == (2, 200, {"/blank ", "/link"})
@@ -124,4 +128,5 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     assert (cache.namespace / "blank ").exists() and (tmp_path / "elsewhere").exists()
     (cache.namespace / "blank ").unlink()
     (cache.namespace / "link").unlink()
+    (cache.namespace / "loop").unlink()
     assert list(cache.inventory()) == [] and cache.left_out == LeftOut()

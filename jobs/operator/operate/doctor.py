@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from requests import certs
 
 from features.common import files, strict_json
 from features.common.errors import (
@@ -245,7 +246,7 @@ def mlflow(uri: str) -> Check:
         return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
     address = without_login(uri)  # its health needs no login
     try:
-        tls = _tls_to_mlflow()
+        tls = _tls_to_mlflow() if uri.startswith("https:") else None
     except OSError as error:
         why = "no certificate can be read where MLFLOW_TRACKING_…_CERT_PATH (or …_CA_BUNDLE) says"
         return Check("mlflow", address, "bad", f"{why} ({error.strerror})")
@@ -260,14 +261,15 @@ def mlflow(uri: str) -> Check:
 
 def _tls_to_mlflow() -> ssl.SSLContext:
     """Whom MLflow's own client believes, and how it names itself. Raises OSError."""
-    trusted = next((path for name in _AUTHORITIES if (path := os.environ.get(name))), None)
-    is_folder = trusted is not None and Path(trusted).is_dir()
-    file, folder = (None, trusted) if is_folder else (trusted, None)
-    context = ssl.create_default_context(cafile=file, capath=folder)
     if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1"):
+        context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    else:
+        trusted = next((path for name in _AUTHORITIES if (path := os.environ.get(name))), certs.where())
+        file, folder = (None, trusted) if Path(trusted).is_dir() else (trusted, None)
+        context = ssl.create_default_context(cafile=file, capath=folder)
     if own := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
-        context.load_cert_chain(own)
+        context.load_cert_chain(own, password="")  # rather refused than asked for on the terminal
     return context
 
 
