@@ -142,7 +142,7 @@ def unlock(settings: Settings) -> None:
     from jobs.ground.store.tables import Tables
 
     at = Tables.of(settings)
-    console.show({"tables": at.root, "held_by": at.unlock("pull")})
+    console.show({"tables": at.root, "held_by": at.unlock()})
 
 
 def package(out: Annotated[Path, "zip file to write", file_to_write]) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 _log = logging.getLogger(__name__)
+_LOCK = ".pull.lock"
 _VACUUM_EVERY = 50
 """Commits of a table from one vacuum to the next."""
 _READ_WITHIN_S = 2 * DAY_S
@@ -76,13 +77,13 @@ class Tables:
         parts = head.partitions.values()
         return [Path(head.root, part.path, name) for part in parts for name in part.files]
 
-    def exclusive(self, work: str) -> AbstractContextManager[None]:
-        """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
-        return self._store.exclusive(f".{work}.lock", work)
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the lock of what is pulled on these tables in a block. Raises ConflictError."""
+        return self._store.exclusive(_LOCK, "pull")
 
-    def unlock(self, work: str) -> str | None:
-        """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
-        return self._store.unlock(f".{work}.lock")
+    def unlock(self) -> str | None:
+        """Break that lock; returns its holder. Raises InputError on a local folder: not needed."""
+        return self._store.unlock(_LOCK)
 
     def check_writable(self, *written: Table) -> None:
         """Raise ServiceError if it is already clear that these tables cannot be written."""

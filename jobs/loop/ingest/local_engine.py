@@ -47,7 +47,7 @@ class LocalEngine:
         source = sources.load_source(request.source)
         if source.is_local:
             local_path(request.path)
-        with tables.exclusive("pull"), workspace.opened(source.table) as space:
+        with tables.exclusive(), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
             space.count_refused()
             if space.unpaired is not None:
@@ -140,7 +140,7 @@ def _merged(
 
 def forget_unpaired(tables: Tables, *, before_s: int) -> None:
     """Delete the halves of days before that of `before_s` (since 1970)."""
-    with tables.exclusive("pull"):
+    with tables.exclusive():
         base = tables.head(UNPAIRED)
         old = [key for key in base.partitions if key[0] < day_label(before_s)]
         if old:
