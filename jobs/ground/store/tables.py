@@ -148,16 +148,14 @@ class Tables:
         where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
         return self.snapshot(table).rows(columns, **where)
 
-    def replace_arrow(
-        self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
-    ) -> Snapshot:
-        """Replace the partitions present in `data`, and those of `cover`; other partitions stay.
+    def replace_arrow(self, table: Table, data: pa.Table, *, base: Snapshot | None = None) -> Snapshot:
+        """Replace the partitions present in `data`; other partitions stay.
 
-        `data` has the table's columns and its partition columns as strings; other columns are dropped. A
-        partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
-        any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
+        `data` has the table's columns and its partition columns as strings; other columns are dropped.
+        `base`: the snapshot that `data` was made from, if any. Raises SchemaError (nothing is written),
+        ConflictError (another run replaced a partition).
         """
-        return self.replace_each(table, partition_groups(table, data), cover=cover, base=base)
+        return self.replace_each(table, partition_groups(table, data), base=base)
 
     def replace_each(
         self,
@@ -170,7 +168,8 @@ class Tables:
     ) -> Snapshot:
         """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
 
-        Each piece becomes a file. The partitions `drop` are left out.
+        Each piece becomes a file. A partition of `cover` without a row becomes empty, and the partitions
+        `drop` are left out.
         """
         base = base or self.head(table)
         return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
