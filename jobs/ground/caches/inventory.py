@@ -257,10 +257,11 @@ def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
 
 
-def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:
-    """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
+def redirector_of(settings: Settings, cache: CacheSettings) -> Redirector | None:
+    """The redirector before `cache`, with the caches at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
+    caches = settings.caches.values()
     nodes = dict[str, list[str]]()
     for node in caches:
         if node.at_site == cache.at_site:
@@ -274,7 +275,7 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
 
 def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
     """The caches of its site that take files now. Raises TargetUnavailable if its redirector cannot say."""
-    redirector = redirector_of(list(settings.caches.values()), cache)
+    redirector = redirector_of(settings, cache)
     undrained = frozenset(_undrained(settings, cache))
     return undrained if redirector is None else undrained & redirector.serving()
 

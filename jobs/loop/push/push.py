@@ -179,7 +179,7 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         check_known(settings, tables, journal, configured.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        redirector = redirector_of(list(settings.caches.values()), configured)
+        redirector = redirector_of(settings, configured)
         at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
         yield PushRun(
