@@ -19,10 +19,11 @@ _NOT_MISLED = os.O_NOFOLLOW | os.O_NONBLOCK
 def replaced(path: Path, *, mode: int | None = None, settle: bool = True) -> Iterator[Path]:
     """The path of a new, empty file, which replaces `path` in one step when the block ends.
 
-    If the block raises, the new file is removed and `path` stays as it was. `mode`: its permissions; None:
-    those that the umask leaves. `settle`: wait until its bytes are on the disk before it replaces `path`.
-    Raises OSError.
+    Its folder is made if it is missing. If the block raises, the new file is removed and `path` stays as it
+    was. `mode`: its permissions; None: those that the umask leaves. `settle`: wait until its bytes are on the
+    disk before it replaces `path`. Raises OSError.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
