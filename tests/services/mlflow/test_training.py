@@ -149,7 +149,7 @@ def test_sqlite_keeps_models_too(
 def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
     """Other trainings may have taken the alias since."""
     assert trained.version
-    registry(server).point("candidate", trained.version, tags={})
+    registry(server).point("candidate", trained.version)
 
 
 def predictions(
