@@ -48,7 +48,7 @@ def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
 def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
     """The number of reads of `source` on `days` of files whose size nothing states."""
     head = tables.head(ACCESSES)
-    partitions = {key: part for key, part in head.partitions.items() if key[0] in set(days)}
+    partitions = {key: part for key, part in head.partitions.items() if key[0] in days}
     rows = read_partitions(head, partitions, [*_COLUMNS, "source"])
     reads = rows.filter(pc.equal(rows["source"], source))
     files = catalogue(tables, reads, rows)
