@@ -147,16 +147,15 @@ def compare(
     candidates: Sequence[Candidates],
     *,
     count_from_s: int | None = None,
-    workers: int | None = None,
     hours: DailyHours | None = None,
     misses: DailyMisses | None = None,
     on_done: Advance = unwatched,
 ) -> list[Comparison]:
-    """A comparison per entry of `candidates`, rows by its names, by replays in `workers` threads.
+    """A comparison per entry of `candidates`, rows by its names, by replays in a thread per core.
 
-    By default there is one thread per core. Accesses before `count_from_s` only warm the caches; None: all
-    count. `on_done` is called as each replay ends. Raises ConfigError for an unknown policy, InputError if
-    nothing counts, and what the policies and planners raise.
+    Accesses before `count_from_s` only warm the caches; None: all count. `on_done` is called as each replay
+    ends. Raises ConfigError for an unknown policy, InputError if nothing counts, and what the policies and
+    planners raise.
     """
     if any(name in BOUNDS for at in candidates for name in at.policies):
         _ = trace.following  # computed once, before several threads ask for it
@@ -186,7 +185,7 @@ def compare(
             on_done(next(n_done), total, row.policy)
 
     largest_first = sorted(candidates, key=lambda at: -at.capacity_bytes)  # they take longest
-    with _threads(workers) as pool:
+    with _threads() as pool:
         collect(pool.submit(in_xcache, at, name) for at in largest_first for name in at.planners)
         for row in rows.values():
             peak = row.result.peak_usage_bytes
@@ -223,12 +222,12 @@ def _decided(
 
 
 @contextmanager
-def _threads(workers: int | None) -> Iterator[ThreadPoolExecutor]:
+def _threads() -> Iterator[ThreadPoolExecutor]:
     """The threads of a comparison; the block's end waits for them.
 
     If it fails or is interrupted, what has not begun is dropped, and nothing waits for the rest.
     """
-    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
         yield pool
     except BaseException:
