@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,16 +97,14 @@ def _look(place: Path) -> None:
         next(names, None)
 
 
-def silent(
-    places: Iterable[Path], *, within_s: float = ANSWERS_WITHIN_S, look: Callable[[Path], None] = _look
-) -> str | None:
-    """Which of `places` is on a file system that does not answer a `look`, in words; None: on none.
+def silent(places: Iterable[Path], *, within_s: float = ANSWERS_WITHIN_S) -> str | None:
+    """Which of `places` is on a file system that does not answer a look, in words; None: on none.
 
     What is missing or cannot be read is an answer. A look that hangs leaves its thread behind, which ends
     with the process.
     """
     for place in places:
-        looking = threading.Thread(target=look, args=(place,), daemon=True)
+        looking = threading.Thread(target=_look, args=(place,), daemon=True)
         looking.start()
         looking.join(within_s)
         if looking.is_alive():
