@@ -19,7 +19,7 @@ from features.common.units import format_bytes
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
@@ -150,7 +150,7 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     key, plans = MomentKey.at(as_of_s, cache), tables.head(PLANS)
     if key not in plans.partitions:
         raise StaleInputError(f"no plan for cache {cache!r} at {key.as_of}; run plan first")
-    return read_partitions(plans, {key: plans.partitions[key]}, columns)
+    return plans.rows_of([key], columns)
 
 
 def planned_files(
