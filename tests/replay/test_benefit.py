@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
-from replay.comparison import BOUNDS, Candidates, Comparison, compare, replay_candidates
+from replay.comparison import BOUNDS, Candidates, Comparison, compare
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.study.benefit import (
@@ -155,11 +155,11 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
         assert {row.capacity_bytes for row in at.rows.values()} == {at.capacity_bytes}
 
 
-def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> None:
+def test_a_row_knows_the_hours_of_its_jobs(trace: Trace) -> None:
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
 
-    rows = {row.policy: row for row in replay_candidates(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
+    rows = compare(trace, [in_line(5000, "lru", "fifo")], hours=hours)[0].rows
     assert set(rows) == {"lru", "fifo", *BOUNDS}
     for name in ("lru", "fifo"):
         core_hours = rows[name].core_hours

@@ -80,13 +80,11 @@ def test_bytes_that_differ_end_it_and_nothing_stays(
 ) -> None:
     names, read = new_files(xcache, "lie"), Measuring._read
 
-    def changed_first(
-        self: Measuring, kind: Kind, number: int, spans: list[Span], timeout_s: float
-    ) -> object:
+    def changed_first(self: Measuring, kind: Kind, spans: list[Span], timeout_s: float) -> object:
         if kind.share == 1 and kind.place == "warm":
             for name in names:
                 (xcache.namespace / name[1:]).write_bytes(os.urandom(SIZE))
-        return read(self, kind, number, spans, timeout_s)
+        return read(self, kind, spans, timeout_s)
 
     monkeypatch.setattr(Measuring, "_read", changed_first)
     with pytest.raises(PushRejected, match="warm gives other bytes of /store/mc/lie"):

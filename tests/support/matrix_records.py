@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cinfo_writer import dump
 from monitoring import closing, fstream, opening
 
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 Record = dict[str, Any]
 START = 1772323200

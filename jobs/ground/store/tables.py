@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 _log = logging.getLogger(__name__)
+_LOCK = ".pull.lock"
 _VACUUM_EVERY = 20
 """Commits of a table from one vacuum to the next."""
 _USED_WITHIN_S = 2 * DAY_S
@@ -81,13 +82,13 @@ class Tables:
         parts = head.partitions.values()
         return [Path(head.root, part.path, name) for part in parts for name in part.files]
 
-    def exclusive(self, work: str) -> AbstractContextManager[None]:
-        """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
-        return self._store.exclusive(f".{work}.lock", work)
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the lock of what is pulled on these tables in a block. Raises ConflictError."""
+        return self._store.exclusive(_LOCK, "pull")
 
-    def unlock(self, work: str) -> str | None:
-        """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
-        return self._store.unlock(f".{work}.lock")
+    def unlock(self) -> str | None:
+        """Break that lock; returns its holder. Raises InputError on a local folder: not needed."""
+        return self._store.unlock(_LOCK)
 
     def check_writable(self, *written: Table) -> None:
         """Raise ServiceError if it is already clear that these tables cannot be written."""
@@ -152,16 +153,14 @@ class Tables:
         where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
         return self.snapshot(table).rows(columns, **where)
 
-    def replace_arrow(
-        self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
-    ) -> Snapshot:
-        """Replace the partitions present in `data`, and those of `cover`; other partitions stay.
+    def replace_arrow(self, table: Table, data: pa.Table, *, base: Snapshot | None = None) -> Snapshot:
+        """Replace the partitions present in `data`; other partitions stay.
 
-        `data` has the table's columns and its partition columns as strings; other columns are dropped. A
-        partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
-        any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
+        `data` has the table's columns and its partition columns as strings; other columns are dropped.
+        `base`: the snapshot that `data` was made from, if any. Raises SchemaError (nothing is written),
+        ConflictError (another run replaced a partition).
         """
-        return self.replace_each(table, partition_groups(table, data), cover=cover, base=base)
+        return self.replace_each(table, partition_groups(table, data), base=base)
 
     def replace_each(
         self,
@@ -174,7 +173,8 @@ class Tables:
     ) -> Snapshot:
         """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
 
-        Each piece becomes a file. The partitions `drop` are left out.
+        Each piece becomes a file. A partition of `cover` without a row becomes empty, and the partitions
+        `drop` are left out.
         """
         base = base or self.head(table)
         return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)

@@ -5,11 +5,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from cinfo_writer import dump
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo, client, namespace, session
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.namespace import ServerCount, server_count, walk

@@ -151,7 +151,7 @@ def test_a_steward_follows_promotions_without_a_restart(
         clock.now_s -= 60
         serve(store, own, 2, steward=SECOND)
         until("the second", lambda now: now.version == SECOND and now.version_since_s == FRESH_S - 60)
-        at.point("steward", FIRST, tags={})
+        at.point("steward", FIRST)
         until("moved", lambda now: now.version == SECOND and has_alarm(now, f"points to {FIRST}"))
         spoil(own, FIRST)
         serve(store, own, 3, steward=FIRST)
@@ -161,7 +161,7 @@ def test_a_steward_follows_promotions_without_a_restart(
         until("no alarm", lambda now: now.version == SECOND and "steward-order" not in now.alarms)
         serve(store, own, 5)
         until("taken back", lambda now: now.version is None and "steward-order" not in now.alarms)
-        at.point("steward", SECOND, tags={})
+        at.point("steward", SECOND)
         until("not on record", lambda now: now.version is None and has_alarm(now, "names none"))
         serve(store, own, 6, steward=SECOND)
         until("again", lambda now: now.version == SECOND)

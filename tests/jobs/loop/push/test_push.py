@@ -41,7 +41,6 @@ from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
-from prefetch.journal.tables import UNPROVEN
 from prefetch.push.push import PushSummary
 from prefetch.push.worker import UNMEASURED_S
 
@@ -283,12 +282,10 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             for n, action in enumerate(("evict", "prefetch"))
         ]
         work.journal.plans.record_plan(plan, now_s=time.time())
-        summary = job.push_plan(
-            work, planned_items(tables, "d", newer, UNPROVEN), on_progress=lambda *_: None
-        )
+        summary = job.push_plan(work, planned_items(tables, "d", newer), on_progress=lambda *_: None)
         assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
         assert work.target.confirm("/store/f1").held is not None
-        late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
+        late = job.push_plan(work, planned_items(tables, "d", older), on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {each["state"] for each in rows} == {"cancelled"}
@@ -300,7 +297,7 @@ def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
     by = {"model_version": "m/1", "needs_model": False}
     rows = [row(n) | by | {"item_id": f"{at_s}-{n}"} for n in range(n_files)]
     tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
-    return planned_items(tables, "d", at_s, UNPROVEN)
+    return planned_items(tables, "d", at_s)
 
 
 def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_path: Path) -> None:
