@@ -12,7 +12,7 @@ from arex import Arex
 from cachecast_main import asked
 from daemons import needed
 from hung_mount import hung_mount
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.times import day_label
 from features.schema import QUEUE

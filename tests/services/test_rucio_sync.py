@@ -16,6 +16,7 @@ from raw_records import hashed
 from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
 from typer.testing import CliRunner
+from waiting import eventually
 
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
@@ -166,9 +167,7 @@ def test_what_rucio_lost_is_found_by_a_recheck(broker: Broker, site: Callable[[i
     sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=PATIENCE_S)["added"] == 3
     broker.publish("delete_replicas", here.rse, here.files[:1])
-    deadline = time.monotonic() + PATIENCE_S
-    while len(here.at_cache()) == 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert eventually(lambda: len(here.at_cache()) < 3, PATIENCE_S)
     assert changes(here.files, here.told.states(here.rse)).add == []
     sync.recheck()
     assert changes(here.files, here.told.states(here.rse)).add == here.files[:1]

@@ -11,7 +11,7 @@ import pytest
 import xcache_server
 from captures import read_capture
 from daemons import needed
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.errors import PushRejected, ServiceError, TargetUnavailable
 from jobs.ground.settings.tree import Settings

@@ -8,7 +8,6 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from planted_region import (
     registry,
     serve,
 )
+from waiting import eventually
 
 from features.common.errors import ModelError
 from features.spec import COLUMNS
@@ -88,11 +88,11 @@ def has_alarm(figures: StewardFigures, words: str) -> bool:
 
 
 def refresh_until(served: Promoted, is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < ends, served.fault
+    def is_so_now() -> bool:
         served.refresh()
-        time.sleep(0.1)
+        return is_so()
+
+    assert is_so() or eventually(is_so_now, WITHIN_S), served.fault
 
 
 @contextmanager
@@ -137,12 +137,8 @@ def test_a_steward_follows_promotions_without_a_restart(
     published, missed = list[StewardFigures](), list[str]()
 
     def until(what: str, is_so: Callable[[StewardFigures], bool]) -> None:
-        ends = time.monotonic() + WITHIN_S
-        while not (published and is_so(published[-1])):
-            if time.monotonic() > ends:
-                missed.append(what)
-                return
-            time.sleep(0.05)
+        if not eventually(lambda: published and is_so(published[-1]), WITHIN_S):
+            missed.append(what)
 
     def operate() -> None:
         until("none yet", lambda now: now.version is None and not now.alarms)

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 from commands import COMMAND
 from daemons import PATIENCE_S, answers, wait
+from waiting import eventually
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
@@ -132,7 +133,7 @@ def serving(
             address = re.search(r"(https?://[^ ,]+)", log.read_text())
             assert address, log.read_text()
             url = address[1]
-            eventually(lambda: answers(f"{url}/health"))
+            assert eventually(lambda: answers(f"{url}/health"), PATIENCE_S)
             yield PlacementServer(url, process, log)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -160,7 +161,7 @@ def threaded(
     try:
         scheme = "https" if "tls_cert" in more else "http"
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        eventually(lambda: answers(f"{url}/health"))
+        assert eventually(lambda: answers(f"{url}/health"), PATIENCE_S)
         yield PlacementServer(url)
     finally:
         server.should_exit = True
@@ -175,14 +176,6 @@ def certificate(folder: Path) -> dict[str, Any]:
     command = ["openssl", "req", "-x509", *words, "-keyout", key, "-out", cert]
     subprocess.run(command, check=True, capture_output=True)
     return {"tls_cert": cert, "tls_key": key}
-
-
-def eventually(is_so: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Wait until `is_so`, and fail if that never comes."""
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from cachecast_main import asked, cachecast
 from raw_records import catalogue, gstream, hashed
+from waiting import eventually
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import PLANS
@@ -102,10 +102,8 @@ def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
     assert (
         subprocess.run(line, env=os.environ | env, capture_output=True, check=True, timeout=30).stderr == b""
     )
-    until = time.monotonic() + 60
-    while {path.name for path in (tmp_path / "cache").rglob("*.root.1")} != {NAMES[2]}:
-        assert time.monotonic() < until, (tmp_path / "spool/log").read_text()
-        time.sleep(0.2)
+    cached = lambda: {path.name for path in (tmp_path / "cache").rglob("*.root.1")}  # noqa: E731
+    assert eventually(lambda: cached() == {NAMES[2]}, 60), (tmp_path / "spool/log").read_text()
 
 
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from waiting import eventually
 
 from features.common.errors import ServiceError
 from features.common.times import DAY_S
@@ -89,9 +90,7 @@ def test_a_step_of_the_clock_takes_no_pin(tmp_path: Path) -> None:
             time.sleep(3)
             step_s[0] = 2 * DAY_S
             read(tmp_path, *range(3, 26))
-            until = time.monotonic() + 20
-            while time.monotonic() < until and len(list((held / "store").iterdir())) > 18:
-                time.sleep(0.1)
+            eventually(lambda: len(list((held / "store").iterdir())) <= 18, 20)
             time.sleep(2)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -112,12 +111,9 @@ def begun(conf: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 def begins(process: subprocess.Popen[bytes], folder: Path, within_s: float = PATIENCE_S) -> bool:
     """Whether it begins in time."""
-    until = time.monotonic() + within_s
-    while process.poll() is None and time.monotonic() < until:
-        if "began" in (folder / "log").read_text():
-            return True
-        time.sleep(0.1)
-    return False
+    log = folder / "log"
+    eventually(lambda: "began" in log.read_text() or process.poll() is not None, within_s)
+    return process.poll() is None and "began" in log.read_text()
 
 
 def ends(process: subprocess.Popen[bytes]) -> bool:
