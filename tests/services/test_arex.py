@@ -11,6 +11,7 @@ import pytest
 from arex import Arex
 from cachecast_main import asked
 from daemons import needed
+from folder_site import folder_site
 from hung_mount import hung_mount
 from waiting import eventually
 
@@ -26,27 +27,13 @@ ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "conf/deploy/htcondor/prefill.py"
 NAMES = [f"/store/mc/Run3/A/AOD/v1/0/f{n}.root" for n in range(4)]
 SIZE = 1000
-SITE = """\
-[push]
-journal = "{folder}/journal.db"
-[tables]
-root = "{folder}/tables"
-[sources]
-demand = {{ "*" = "xcache_gstream" }}
-[caches.dir]
-name = "dir"
-kind = "directory"
-capacity = "1GB"
-url = "{folder}/cache"
-origin = "{folder}/origin"
-"""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Arex]:
     """An A-REX beside a cache that is a folder, with the line of the documentation, paths apart."""
     (tmp_path / "cache").mkdir()
-    (tmp_path / "site.toml").write_text(SITE.format(folder=tmp_path))
+    folder_site(tmp_path, '[sources]\ndemand = { "*" = "xcache_gstream" }\n')
     command = tmp_path / "cachecast"
     program = "import sys; from jobs.cli.main import main; main()"
     command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -c '{program}' \"$@\"\n")

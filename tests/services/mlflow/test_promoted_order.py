@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folder_site import folder_site
 from ladders import rates_of
 from planted_region import (
     DAY,
@@ -59,21 +60,16 @@ class Clock:
 
 
 def site(folder: Path, at: Mlflow, policy: str = "auto") -> Settings:
-    (folder / "conf" / "caches").mkdir(parents=True)
     (folder / "origin").mkdir()
-    (folder / "conf" / "base.toml").write_text(
-        f'region = {{ name = "emea" }}\n[mlflow]\nuri = "{at.uri}"\nartifacts = "{at.artifacts}"\n'
-        f'experiment = "cachecast-test"\n[push]\njournal = "{folder}/journal.db"\n'
+    more = (
+        f'steward = true\n[region]\nname = "emea"\n[mlflow]\nuri = "{at.uri}"\n'
+        f'artifacts = "{at.artifacts}"\nexperiment = "cachecast-test"\n'
         f'[steward]\nstate = "{folder}/s"\npolicy = "{policy}"\n'
-    )
-    (folder / "conf" / "caches" / "xc1.toml").write_text(
-        f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        'capacity = "100MB"\nsteward = true\n'
     )
     journal = Journal(f"{folder}/journal.db")
     journal.make()
     journal.close()
-    return Settings.load(folder / "conf", tables=str(folder / "tables"), env={})
+    return Settings.load(folder_site(folder, more, cache="xc1", capacity="100MB"), env={})
 
 
 def spoil(at: Mlflow, version: str) -> None:

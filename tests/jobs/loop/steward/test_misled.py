@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from folder_site import folder_site
 from waiting import eventually
 
 from features.common.errors import ServiceError
@@ -41,20 +42,13 @@ def cache_of(folder: Path) -> DirectoryTarget:
 
 
 def configured(folder: Path, *, state: str, more: str = "") -> Path:
-    """The folder of a configuration: a cache that keeps 18 of 20 files."""
-    (folder / "conf" / "caches").mkdir(parents=True)
+    """The settings of a cache that keeps 18 of 20 files."""
     (folder / "origin" / "store").mkdir(parents=True)
-    (folder / "conf" / "base.toml").write_text(
-        f'{more}[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\n'
-        f'[steward]\nstate = "{state}"\nlook = "1s"\npolicy = "{"auto" if more else "lru"}"\n'
-    )
-    (folder / "conf" / "caches" / "xc1.toml").write_text(
-        f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        f'capacity = "{20 * SIZE}B"\nsteward = true\n'
-    )
+    policy = "auto" if more else "lru"
+    keys = f'steward = true\n{more}[steward]\nstate = "{state}"\nlook = "1s"\npolicy = "{policy}"\n'
     with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
         journal.make()
-    return folder / "conf"
+    return folder_site(folder, keys, cache="xc1", capacity=f"{20 * SIZE}B")
 
 
 def read(folder: Path, *numbers: int) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from cachecast_main import Ended, cachecast
+from folder_site import folder_site
 from operator_site import row
 from planted_region import MLFLOW_WARNINGS
 from raw_records import gstream
@@ -73,14 +74,12 @@ class Site:
     ) -> None:
         """Write the settings."""
         at = self.folder
-        (at / "site.toml").write_text(
-            f'[tables]\nroot = "{at}/tables"\n[push]\njournal = "{at}/journal.db"\n'
+        keys = (
+            f'evict_guard = "0s"\ngstream = "{at}/captures"\n'
             f'[steward]\nstate = "{at}/state"\n[collect]\nquota = "{quota}"\n'
-            f'[mlflow]\nuri = "sqlite:///{at}/mlflow.db"\nartifacts = "{at}/artifacts"\n{serve}'
-            f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{at}/cache"\ncapacity = "{capacity}"\n'
-            f'origin = "{at}/origin"\nevict_guard = "0s"\ngstream = "{at}/captures"\n{more}'
+            f'[mlflow]\nuri = "sqlite:///{at}/mlflow.db"\nartifacts = "{at}/artifacts"\n{serve}{more}'
         )
-        self.settings = Settings.load(at / "site.toml", env={})
+        self.settings = Settings.load(folder_site(at, keys, cache="d", capacity=capacity), env={})
 
     def write(self, table: Table, rows: Sequence[Any], *, owner: str = "d", hours_ago: int = 0) -> None:
         key = MomentKey.at(self.at_s - hours_ago * HOUR_S, owner)
