@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import certificates
 import httpx
 import numpy as np
 from commands import COMMAND
@@ -170,12 +171,9 @@ def threaded(
 
 
 def certificate(folder: Path) -> dict[str, Any]:
-    """A certificate of localhost that signs itself; the keys of [serve] that name it."""
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    words = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    command = ["openssl", "req", "-x509", *words, "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True)
-    return {"tls_cert": cert, "tls_key": key}
+    """The keys of [serve] that name a certificate of localhost, which signs itself."""
+    pem = str(certificates.certificate(folder))
+    return {"tls_cert": pem, "tls_key": pem}
 
 
 def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:
