@@ -1,6 +1,5 @@
 """A real A-REX with the hook that `docs/prefill.md` installs: what it fetches, and that no job waits."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from cachecast_main import asked
 from daemons import needed
 from folder_site import folder_site
 from hung_mount import hung_mount
+from matrix_records import json_lines
 from waiting import eventually
 
 from features.common.times import day_label
@@ -62,7 +62,7 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     for lfn in NAMES:
         (tmp_path / f"origin{lfn}").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"origin{lfn}").write_bytes(b"x" * SIZE)
-    (tmp_path / "files.jsonl").write_text("".join(json.dumps(row | {"name": lfn}) + "\n" for lfn in NAMES))
+    (tmp_path / "files.jsonl").write_text(json_lines(row | {"name": lfn} for lfn in NAMES))
     day = day_label(int(time.time()))
     asked("pull", "--source", "rucio_files", "--input", tmp_path / "files.jsonl", "--day", day, *options)
 
