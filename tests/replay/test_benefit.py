@@ -125,10 +125,6 @@ def trace() -> Trace:
     return Trace(np.sort(rng.integers(0, 10 * DAY_S, 5000)), item, rng.integers(1, 1000, 200))
 
 
-def in_line(capacity_bytes: int, *names: str) -> Candidates:
-    return Candidates(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
-
-
 def closed(at: Comparison, policy: str) -> float | None:
     gap = at.gap(policy)
     return None if gap is None else gap.closed
@@ -159,7 +155,8 @@ def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> No
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
 
-    rows = {row.policy: row for row in replay_candidates(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
+    candidates = Candidates(5000, dict.fromkeys(("lru", "fifo", *BOUNDS)))
+    rows = {row.policy: row for row in replay_candidates(trace, [candidates], hours=hours)}
     assert set(rows) == {"lru", "fifo", *BOUNDS}
     for name in ("lru", "fifo"):
         core_hours = rows[name].core_hours

@@ -146,12 +146,6 @@ def read_in_part(seed: int) -> tuple[Trace, AccessContext]:
     return dataclasses.replace(trace, read_bytes=(size * share).astype(np.int64)), context
 
 
-def in_blocks(context: AccessContext, name: str, block_bytes: int, delays: Delays = NO_DELAY) -> InBlocks:
-    return InBlocks(
-        context, lambda capacity: new_order(name, capacity, None), delays, block_bytes=block_bytes
-    )
-
-
 def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], list[int]]:
     """The oracle: bytes from disk and origin, of the beginnings of files; the longest unread one goes."""
     assert trace.read_bytes is not None
@@ -183,7 +177,8 @@ def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], l
 def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -> None:
     trace, context = read_in_part(seed)
     for capacity in (700, 5000, 30_000):
-        found = in_blocks(context, "lru", block).serve(trace, capacity)
+        policy = InBlocks(context, lambda room: new_order("lru", room, None), NO_DELAY, block_bytes=block)
+        found = policy.serve(trace, capacity)
         served, fetched = lru_of_blocks(trace, capacity, block)
         assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
         assert found.peak_bytes <= capacity
