@@ -210,11 +210,7 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
 
         threading.Thread(target=serve, daemon=True).start()
         broker = Broker(
-            BrokerAccess(
-                f"stomp+ssl://localhost:{server.getsockname()[1]}",
-                ca_cert=str(pem),
-                timeout_s=5,
-            )
+            BrokerAccess(f"stomp+ssl://localhost:{server.getsockname()[1]}", ca_cert=str(pem), timeout_s=5)
         )
         with (
             pytest.raises(BrokerUnavailable, match=reason),

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cachecast_main import asked
 from captures import Capture, read_capture
+from monitoring import Sender, close
 from waiting import eventually
 
 from features.common.errors import InputError
@@ -84,12 +85,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
 
 
 def datagram(pseq: int, *, inst: str = "cache1", stod: int = 1_700_000_000, lfn: str = "") -> bytes:
-    source = {"site": "S", "host": "h", "port": 1094, "inst": inst}
-    header = {"code": "g", "pseq": pseq % 1000, "stod": stod, "sid": 7, "src": source, "gs": {"type": "C"}}
-    numbers = {"size": 10**6, "blk_size": 10**5, "n_blks": 10, "n_blks_done": 10, "access_cnt": 1}
-    counts = {"b_hit": 0, "b_miss": 10**6, "b_bypass": 0, "attach_t": stod, "detach_t": stod + 5}
-    record = {"event": "file_close", "lfn": lfn or f"/store/{inst}/{pseq}", "remotes": []}
-    return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
+    record = close(lfn or f"/store/{inst}/{pseq}", 10**6, stod + 5, attach_t=stod, remotes=[])
+    return Sender("h", 1094, inst, "S", stod, 7, pseq).gstream(record, ahead=0) + b"\0"
 
 
 def n_kept(folder: Path) -> int:
