@@ -125,10 +125,6 @@ def trace() -> Trace:
     return Trace(np.sort(rng.integers(0, 10 * DAY_S, 5000)), item, rng.integers(1, 1000, 200))
 
 
-def in_line(capacity_bytes: int, *names: str) -> Candidates:
-    return Candidates(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
-
-
 def closed(at: Comparison, policy: str) -> float | None:
     gap = at.gap(policy)
     return None if gap is None else gap.closed
@@ -159,7 +155,8 @@ def test_a_row_knows_the_hours_of_its_jobs(trace: Trace) -> None:
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
 
-    rows = compare(trace, [in_line(5000, "lru", "fifo")], hours=hours)[0].rows
+    candidates = Candidates(5000, dict.fromkeys(("lru", "fifo", *BOUNDS)))
+    rows = compare(trace, [candidates], hours=hours)[0].rows
     assert set(rows) == {"lru", "fifo", *BOUNDS}
     for name in ("lru", "fifo"):
         core_hours = rows[name].core_hours

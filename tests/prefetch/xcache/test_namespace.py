@@ -169,9 +169,9 @@ def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool
     assert record.is_ours is ours
 
 
-def fetched_of(*accesses: AccessRecord, blocks: int, n_blocks: int = 32, size: int = 32 * MIB) -> list[int]:
-    vector = ((1 << blocks) - 1).to_bytes(-(-n_blocks // 8), "little")
-    records = remembered(CInfo(MIB, size, 1, 0, len(accesses), 0, vector, accesses))
+def fetched_of(*accesses: AccessRecord, blocks: int) -> list[int]:
+    vector = ((1 << blocks) - 1).to_bytes(4, "little")
+    records = remembered(CInfo(MIB, 32 * MIB, 1, 0, len(accesses), 0, vector, accesses))
     return [record.bytes_fetched for record in records]
 
 

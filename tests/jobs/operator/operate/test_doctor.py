@@ -10,6 +10,7 @@ from pathlib import Path
 import http_answers
 import pytest
 from certificates import certificate
+from folder_site import folder_site
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
@@ -117,12 +118,8 @@ def test_a_collector_is_seen_by_its_heartbeat(tmp_path: Path) -> None:
 
 
 def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:
-    site, cache, origin = tmp_path / "site.toml", tmp_path / "cache", tmp_path / "origin"
-    site.write_text(
-        f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{cache}"\norigin = "{origin}"\ncapacity = 1\n'
-    )
-    variables = {"CACHECAST_CONF": str(site)}
-    cache.mkdir()
+    origin, variables = tmp_path / "origin", {"CACHECAST_CONF": str(folder_site(tmp_path, cache="d"))}
+    (tmp_path / "cache").mkdir()
     assert str(origin) in checked(tmp_path, "cache d", **variables).detail
     origin.mkdir()
     assert checked(tmp_path, "cache d", **variables).state == "ok"
