@@ -97,20 +97,21 @@ def steward_policy(
     *,
     delays: Delays = NO_DELAY,
     block_bytes: int | None = None,
+    plans: Plans | None = None,
 ) -> Policy | PartPolicy:
     """The policy `name` of `STEWARDS` on the accesses of `context`.
 
     `learned`: the orders it may follow, by the time at which each begins; without any, `steward` is LRU if
-    there are neither delays nor blocks, else an error. `block_bytes`: files are fetched by it as far
+    there are neither delays, plans nor blocks, else an error. `block_bytes`: files are fetched by it as far
     as they are read; what queues say is not heeded then. Calls raise ConfigError, InputError.
     """
     if block_bytes is not None:
         return InBlocks(context, _order(name, context, learned), delays, block_bytes=block_bytes)
-    if delays == NO_DELAY:
+    if delays == NO_DELAY and plans is None:
         alone = f"{STEWARD}-lru" if name == STEWARD and not learned else name
         if alone in _ALONE:
             return _ALONE[alone](context)
-    return Replayed(context, _order(name, context, learned), delays)
+    return Replayed(context, _order(name, context, learned), delays, plans)
 
 
 _ALONE: Mapping[str, Callable[[AccessContext], Policy]] = MappingProxyType(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from requests import certs
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from features.common import files, strict_json
 from features.common.errors import (
@@ -265,7 +265,8 @@ def _tls_to_mlflow() -> ssl.SSLContext:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
-        trusted = next((path for name in _AUTHORITIES if (path := os.environ.get(name))), certs.where())
+        stated = (path for name in _AUTHORITIES if (path := os.environ.get(name)))
+        trusted = next(stated, DEFAULT_CA_BUNDLE_PATH)
         file, folder = (None, trusted) if Path(trusted).is_dir() else (trusted, None)
         context = ssl.create_default_context(cafile=file, capath=folder)
     if own := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
