@@ -194,6 +194,11 @@ def _is_moment(text: str, form: str) -> bool:
     return moment.strftime(form) == text
 
 
+def folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
+    """The folders, each of one write, in which the files of `partitions` are."""
+    return {part.path.split("/")[0] for part in partitions.values() if part.path}
+
+
 def commit_name(number: int) -> str:
     """The name of the file of commit `number`, relative to the table's folder."""
     return f"{COMMITS}/{number:012d}.json"

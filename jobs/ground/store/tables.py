@@ -11,21 +11,16 @@ days ago, go with every twentieth commit of a table.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
-import math
-import re
-import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from features.common.errors import ConflictError, SchemaError, ServiceError
-from features.common.times import DAY_S
 from features.schema import Table, arrow_schema
 from jobs.ground.store.commits import (
     COMMITS,
@@ -37,6 +32,7 @@ from jobs.ground.store.commits import (
     commit_name,
     commit_numbers,
     dump,
+    folders_of,
     load,
     partitions_of,
     read_partitions,
@@ -44,6 +40,7 @@ from jobs.ground.store.commits import (
 )
 from jobs.ground.store.filesystems import Store, store_at
 from jobs.ground.store.schema_check import conform, no_table, partition_groups, partition_path
+from jobs.ground.store.vacuum import USED_WITHIN_S, vacuumed
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
@@ -53,11 +50,6 @@ _log = logging.getLogger(__name__)
 _LOCK = ".pull.lock"
 _VACUUM_EVERY = 20
 """Commits of a table from one vacuum to the next."""
-_USED_WITHIN_S = 2 * DAY_S
-"""The longest time that a reader works with a snapshot, and a writer pauses while it writes a folder."""
-_REMOVED_AT_ONCE = 1000
-"""Most commits, and most folders, that a vacuum removes: somebody waits for the commit before it."""
-_DATA = re.compile(r"data-[0-9a-f]{32}")
 
 
 class Tables:
@@ -234,7 +226,7 @@ class Tables:
         store = self._store.below(table.name)
         covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
         staged = partitions_of(files, covered)
-        _refuse_lost(store, table, _folders_of(staged))
+        _refuse_lost(store, table, folders_of(staged))
         store.settle_folders(part.path for part in staged.values() if part.files)
         while True:
             head = self.head(table)
@@ -246,7 +238,7 @@ class Tables:
             changed = {k: part for k, part in staged.items() if there.get(k) != (part.digest, part.n_rows)}
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
-                for name in _folders_of(staged) - _folders_of(head.partitions):
+                for name in folders_of(staged) - folders_of(head.partitions):
                     store.remove(name)
                 _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
@@ -272,54 +264,14 @@ class Tables:
         else:
             _log.info("removed %d old folders of table %s, %s", n_removed, table.name, self.root)
 
-    def vacuum(self, table: Table, *, keep: int = 2, grace_s: float = _USED_WITHIN_S) -> int:
-        """Delete files that no reader needs; returns the number of data folders deleted.
-
-        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
-        name, and folders younger than `grace_s`, which a writer may still use.
-        """
-        store = self._store.below(table.name)
-        if not (numbers := commit_numbers(store)):
-            return 0
-        newest_s = store.modified_s(commit_name(numbers[-1]))
-        # Our clock may be ahead, and the storage's have been: it dates all that is looked at.
-        oldest_s = min(newest_s, time.time()) - grace_s
-
-        def modified_s(name: str) -> float:
-            try:
-                return store.modified_s(name)
-            except FileNotFoundError:  # another process has vacuumed it
-                return math.inf
-
-        superseded, older = list[int](), numbers[: 1 - keep] if keep > 1 else numbers
-        for number, successor in itertools.pairwise(older[:_REMOVED_AT_ONCE]):
-            superseded.append(number)
-            at_s = modified_s(commit_name(successor))
-            if oldest_s <= at_s <= newest_s:
-                break
-            if at_s < oldest_s:  # or its date is wrong, as the newest was made after it
-                for name in map(commit_name, superseded):
-                    store.remove(name)
-                superseded.clear()
-        current = _folders_of(self.head(table).partitions)
-        others = (name for name in store.names() if _DATA.fullmatch(name) and name not in current)
-        doomed = set(itertools.islice((n for n in others if modified_s(n) < oldest_s), _REMOVED_AT_ONCE))
-        for number in commit_numbers(store) if doomed else ():
-            with suppress(FileNotFoundError):
-                doomed -= _folders_of(load(table, store, number).partitions)
-        drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
-        for name in [*doomed, *(name for name in drafts if modified_s(name) < oldest_s)]:
-            store.remove(name)
-        return len(doomed)
+    def vacuum(self, table: Table, *, keep: int = 2, grace_s: float = USED_WITHIN_S) -> int:
+        """Delete files that no reader needs, see `vacuumed`; returns the number of data folders deleted."""
+        return vacuumed(table, self._store.below(table.name), keep=keep, grace_s=grace_s)
 
 
 def new_folder() -> str:
     """The name of a fresh folder for data files, which nothing reads until they are committed."""
     return f"data-{uuid.uuid4().hex}"
-
-
-def _folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
-    return {part.path.split("/")[0] for part in partitions.values() if part.path}
 
 
 def _refuse_lost(store: Store, table: Table, folders: Collection[str]) -> None:
