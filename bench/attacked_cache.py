@@ -18,12 +18,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from cinfo_writer import dump  # noqa: E402
 from steward_site import MIB, Site, name_of  # noqa: E402
 from XRootD import client  # noqa: E402
 
 from features.common.errors import InputError  # noqa: E402
 from jobs.local_site.local.xrootd import Loopback  # noqa: E402
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.cinfo import AccessRecord, CInfo  # noqa: E402
 from prefetch.xcache.client import BLOCK_BYTES  # noqa: E402
 from prefetch.xcache.session import RemoteFile  # noqa: E402
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "oracles")]
+SUPPORT = ROOT / "tests" / "support"
+sys.path[:0] = [str(ROOT), str(SUPPORT), str(SUPPORT / "oracles")]
 
 from published import CLOSE_PERCENT, Line, calibration, trace_of  # noqa: E402
+from scenarios import values_of  # noqa: E402
 
 from features.common.times import DAY_S  # noqa: E402
 from replay.bounds import byte_bound  # noqa: E402
@@ -29,7 +30,6 @@ from replay.policies import run_policy  # noqa: E402
 from replay.trace import Trace  # noqa: E402
 from replay.workload import WorkloadConfig, generate  # noqa: E402
 
-FOLDER = ROOT / "conf" / "workloads"
 SCENARIOS = ("mwt2", "prague", "pic", "socal", "site", "archive")
 SCALES = {
     "mwt2": {"scale": 0.015, "days": 31},
@@ -59,7 +59,7 @@ def check() -> int:
     """Print a line per figure, its deviation for each seed; 1 if one is too far off."""
     worst = 0.0
     for scenario in SCENARIOS:
-        values = read(scenario)
+        values = values_of(scenario)
         runs = [lines(values | {"seed": seed}) for seed in SEEDS]
         print(f"\n{scenario}: published, produced with seed 1, deviation in % with seeds {SEEDS}")
         for same in zip(*runs, strict=True):
@@ -82,14 +82,14 @@ def check_misses() -> int:
     print_misses("archive's records", ARCHIVE_MISSES)
     runs = []
     for seed in MISS_SEEDS:
-        workload = generate(WorkloadConfig.from_mapping(read("archive") | {"seed": seed}))
+        workload = generate(WorkloadConfig.from_mapping(values_of("archive", seed=seed)))
         runs.append(misses(trace_of(workload), workload.config.start_s + ARCHIVE_WARM_DAYS * DAY_S))
         print_misses(f"archive, seed {seed}", runs[-1])
     mean = {name: tuple(np.mean([run[name] for run in runs], axis=0)) for name in ARCHIVE_MISSES}
     print_misses("archive, mean", mean)
     worst = max(float(np.abs(np.subtract(mean[name], ARCHIVE_MISSES[name])).max()) for name in ARCHIVE_MISSES)
     for scenario in ("site", *SCALES):
-        config = WorkloadConfig.from_mapping(read(scenario) | SCALES.get(scenario, {}))
+        config = WorkloadConfig.from_mapping(values_of(scenario, **SCALES.get(scenario, {})))
         counted_s = config.start_s + config.days * DAY_S // 3
         print_misses(scenario, misses(trace_of(generate(config)), counted_s))
     print(f"\nfarthest from the archive, mean of seeds: {worst:.3f}")
@@ -116,11 +116,6 @@ def print_misses(what: str, of_policy: Misses) -> None:
 def lines(values: dict[str, Any]) -> list[Line]:
     """The calibration of a scenario's values."""
     return calibration(generate(WorkloadConfig.from_mapping(values)))
-
-
-def read(scenario: str) -> dict[str, Any]:
-    """The scenario as its file has it."""
-    return tomllib.loads((FOLDER / f"{scenario}.toml").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ from measured import cpu_by_pid  # noqa: E402
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 from features.schema import ACCESSES, PREDICTIONS, STATES, Table  # noqa: E402
 from jobs.ground.settings.tree import Settings  # noqa: E402
-from jobs.ground.store.commits import read_partitions  # noqa: E402
 from jobs.ground.store.filesystems import store_at  # noqa: E402
 from jobs.ground.store.tables import Tables  # noqa: E402
 from jobs.local_site.local.hdfs import is_up  # noqa: E402
@@ -455,8 +454,8 @@ def compare(what: str, run: Site, alone: Site) -> None:
             continue
         n_rows = 0
         for key in there.partitions:
-            rows = in_order(table, read_partitions(there, {key: there.partitions[key]}))
-            if not in_order(table, read_partitions(here, {key: here.partitions[key]})).equals(rows):
+            rows = in_order(table, there.rows_of([key]))
+            if not in_order(table, here.rows_of([key])).equals(rows):
                 failures.append(f"{what}: {table.name}, {'/'.join(key)}: other rows")
             n_rows += rows.num_rows
         print(f"{what}: {table.name}, {n_rows:,} rows compared", flush=True)

@@ -57,7 +57,8 @@ from attacked_cache import (  # noqa: E402
 )
 from daemons import free_ports  # noqa: E402
 from forger import KINDS  # noqa: E402
-from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
+from steward_site import MIB, Site, name_of, running  # noqa: E402
+from waiting import eventually  # noqa: E402
 
 from features.common.errors import CachecastError, ServiceError  # noqa: E402
 

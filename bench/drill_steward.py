@@ -36,7 +36,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 import xrootd_versions  # noqa: E402
 from promises import Broken, check  # noqa: E402
 from side_by_side import side_by_side  # noqa: E402
-from steward_site import MIB, Site, eventually, name_of, running  # noqa: E402
+from steward_site import MIB, Site, name_of, running  # noqa: E402
+from waiting import eventually  # noqa: E402
 
 from features.common.errors import PushError, ServiceError  # noqa: E402
 

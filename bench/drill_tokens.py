@@ -34,7 +34,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
 import token_issuer  # noqa: E402
 from commands import COMMAND  # noqa: E402
-from steward_site import MIB, eventually  # noqa: E402
+from steward_site import MIB  # noqa: E402
+from waiting import eventually  # noqa: E402
 
 from jobs.local_site.local.process import free_ports  # noqa: E402
 from jobs.local_site.local.xrootd import Loopback  # noqa: E402

@@ -24,7 +24,8 @@ from typing import Any
 from airflow_rest import Airflow
 from daemons import NoServer, end, start, wait
 from postgres_server import PostgresServer
-from steward_site import MIB, eventually
+from steward_site import MIB
+from waiting import eventually
 
 from features.common.times import day_label
 from jobs.local_site.local.services import airflow, prepare_airflow

@@ -19,9 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from cinfo_writer import dump  # noqa: E402
 from monitoring import closing, fstream, opening  # noqa: E402
 
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.cinfo import AccessRecord, CInfo  # noqa: E402
 from prefetch.xcache.cinfo_rows import batches  # noqa: E402
 from prefetch.xcache.fstream import decode  # noqa: E402
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from boards import Board, of_file, public
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, Ids, IntArray
 from features.common.jit import bare
 from features.common.times import DAY_S
 from features.spec import COLUMNS
@@ -36,7 +36,6 @@ from replay.kernels.accesses import Part
 from replay.kernels.scored_files import Known, no_values
 from replay.kernels.trees import Forest, margins, new_block
 from replay.planner import Actions, CacheState
-from replay.policies.learned import Accesses
 
 ALL = (Action.PREFETCH, Action.PIN, Action.EVICT)
 CANDIDATES_S = 14 * DAY_S
@@ -73,6 +72,14 @@ def public_site(name: str) -> Site:
     treatment, unknown, barred = np.full(n, int(Treatment.PLANNED)), np.full(n, -1), np.zeros(n, np.int64)
     dataset, tier = of.dataset.astype(np.int64), of.tier.astype(np.int64)
     return Site(board, Files(no, treatment, ~no, dataset, tier, unknown, ones, ones, barred), None)
+
+
+class Accesses(NamedTuple):
+    """Accesses in time order: `time_s` int64[n], `item` int32[n], `reader` int64[n]."""
+
+    time_s: IntArray
+    item: Ids
+    reader: IntArray
 
 
 @bare

@@ -27,6 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support" / "servers")]
 
+from cinfo_writer import dump  # noqa: E402
 from commands import COMMAND  # noqa: E402
 from measured import cpu_s, memory_bytes  # noqa: E402
 from monitoring import Sender, close, closing, opening  # noqa: E402
@@ -36,7 +37,7 @@ from jobs.local_site.local.process import free_ports  # noqa: E402
 from jobs.local_site.local.xrootd import loopback  # noqa: E402
 from prefetch.journal.journal import Journal  # noqa: E402
 from prefetch.target import ServerIdentity  # noqa: E402
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump  # noqa: E402
+from prefetch.xcache.cinfo import AccessRecord, CInfo  # noqa: E402
 from prefetch.xcache.client import XCacheTarget  # noqa: E402
 
 USER = "xrootd"

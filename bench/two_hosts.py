@@ -39,7 +39,8 @@ import host_pair  # noqa: E402
 import xrootd_versions  # noqa: E402
 from airflow_rest import Airflow  # noqa: E402
 from host_pair import COMMAND, CONTROLLER, CYCLE_S, HOST, Broken, Hosts, check  # noqa: E402
-from steward_site import MIB, eventually  # noqa: E402
+from steward_site import MIB  # noqa: E402
+from waiting import eventually  # noqa: E402
 
 from features.common.times import DAY_S, as_of_label, day_label  # noqa: E402
 

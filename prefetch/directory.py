@@ -5,6 +5,7 @@ that XCache would send to `gstream.txt`, so that one reader serves both. Several
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -110,7 +111,9 @@ class DirectoryTarget:
                 held = _held(f"/{path.relative_to(self.namespace)}", path)
                 if held is None:
                     continue
-                if path.is_symlink() or fault_of(held.name) is not None:
+                if path.is_symlink():  # what it leads to takes no room here
+                    left_out = left_out.with_one(held._replace(bytes_on_disk=path.lstat().st_size))
+                elif fault_of(held.name) is not None:
                     left_out = left_out.with_one(held)
                 else:
                     yield held
@@ -219,8 +222,10 @@ class DirectoryTarget:
 def _held(name: str, path: Path) -> Held | None:
     try:
         status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return None
+        raise
     if stat.S_ISDIR(status.st_mode):
         return None
     return Held(name, status.st_size, status.st_size, True, int(status.st_mtime), False)

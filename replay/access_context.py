@@ -1,5 +1,6 @@
 """The context of accesses that a learned order uses: datasets, kinds of files, and readers."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from replay.trace import Trace
 
 MOST_KINDS = 32
 """Kinds of files that count apart, numbered from 0; all others have this number."""
-
+_EXTENSION = r"\.(?P<kind>[0-9]*[^./0-9][^./]{0,11})(?:\.[0-9]+)*"
+_search = re.compile(rf"{_EXTENSION}\Z").search
 
 CONTEXT = ("dataset", "user", "task")
 """Roles of columns that a context is made of."""
@@ -112,7 +114,7 @@ def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
 
 
 def file_kinds(trace: Trace) -> tuple[str, ...]:
-    """The kinds of files by number, in the order of the first files of each; see `extensions`."""
+    """The kinds of files by number, in the order of the first files of each; see `extension`."""
     if trace.names is None:
         return ()
     return tuple(pc.unique(extensions(trace.names)).to_pylist()[:MOST_KINDS])
@@ -125,12 +127,18 @@ def kind_numbers(names: pa.Array | pa.ChunkedArray, kinds: Sequence[str]) -> Ids
     return numbers
 
 
-def extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The kind of each file by its name, empty if it has none.
+def extension(name: str) -> str:
+    """The kind of a file by its name, empty if it has none.
 
     A number at the end is a version: both `x.root` and `x.root.1` are of the kind `root`.
     """
-    parts = pc.extract_regex(names.cast(pa.string()), r"\.(?P<kind>[0-9]*[^./0-9][^./]{0,11})(?:\.[0-9]+)*$")
+    match = _search(name)
+    return match[1] if match else ""
+
+
+def extensions(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The `extension` of each of `names`."""
+    parts = pc.extract_regex(names.cast(pa.string()), f"{_EXTENSION}$")
     return pc.fill_null(pc.struct_field(parts, "kind"), "")
 
 

@@ -1,11 +1,9 @@
-"""Policies and bounds side by side on a trace: every command that compares policies calls `compare`.
-
-`replay_candidates` yields a row per policy and capacity as each replay ends; `compare` waits for all of them.
-"""
+"""Policies and bounds side by side on a trace: every command that compares policies calls `compare`."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,25 +142,28 @@ class Comparison:
         return (mine.hits - lru.hits) / most if most and not mine.prefetch_bytes else None
 
 
-def replay_candidates(
+def compare(
     trace: Trace,
     candidates: Sequence[Candidates],
     *,
     count_from_s: int | None = None,
-    workers: int | None = None,
     hours: DailyHours | None = None,
     misses: DailyMisses | None = None,
-) -> Iterator[Row]:
-    """Replay all candidates in `workers` threads, by default one per core; a row as each replay ends.
+    on_done: Advance = unwatched,
+) -> list[Comparison]:
+    """A comparison per entry of `candidates`, rows by its names, by replays in a thread per core.
 
-    Accesses before `count_from_s` only warm the caches; None: all count. Raises ConfigError for an unknown
-    policy, InputError if nothing counts, and what the policies and planners raise.
+    Accesses before `count_from_s` only warm the caches; None: all count. `on_done` is called as each replay
+    ends. Raises ConfigError for an unknown policy, InputError if nothing counts, and what the policies and
+    planners raise.
     """
     if any(name in BOUNDS for at in candidates for name in at.policies):
         _ = trace.following  # computed once, before several threads ask for it
     if any(at.planners for at in candidates):
         _ = trace.closes
+    rows: dict[tuple[int, str], Row] = {}
     peaks: dict[int, int] = {}
+    n_done, total = itertools.count(1), sum(len(at.names) for at in candidates)
 
     def row_of(at: Candidates, name: str, replay: Replay) -> Row:
         result, hit, cpu_s = replay
@@ -177,36 +178,19 @@ def replay_candidates(
         room = peaks.get(at.capacity_bytes, at.capacity_bytes)
         return row_of(at, name, _decided(trace, room, name, at.policies[name], count_from_s))
 
+    def collect(tasks: Iterable[Future[Row]]) -> None:
+        for task in as_completed(list(tasks)):
+            row = task.result()
+            rows[row.capacity_bytes, row.policy] = row
+            on_done(next(n_done), total, row.policy)
+
     largest_first = sorted(candidates, key=lambda at: -at.capacity_bytes)  # they take longest
-    with _threads(workers) as pool:
-        for row in _done(pool.submit(in_xcache, at, name) for at in largest_first for name in at.planners):
+    with _threads() as pool:
+        collect(pool.submit(in_xcache, at, name) for at in largest_first for name in at.planners)
+        for row in rows.values():
             peak = row.result.peak_usage_bytes
             peaks[row.capacity_bytes] = max(peak, peaks.get(row.capacity_bytes, peak))
-            yield row
-        yield from _done(
-            pool.submit(at_each_access, at, name) for at in largest_first for name in at.policies
-        )
-
-
-def compare(
-    trace: Trace,
-    candidates: Sequence[Candidates],
-    *,
-    count_from_s: int | None = None,
-    workers: int | None = None,
-    hours: DailyHours | None = None,
-    misses: DailyMisses | None = None,
-    on_done: Advance = unwatched,
-) -> list[Comparison]:
-    """A comparison per entry of `candidates`, rows by its names; the rest as of `replay_candidates`."""
-    total = sum(len(at.names) for at in candidates)
-    rows: dict[tuple[int, str], Row] = {}
-    replays = replay_candidates(
-        trace, candidates, count_from_s=count_from_s, workers=workers, hours=hours, misses=misses
-    )
-    for done, row in enumerate(replays, start=1):
-        rows[row.capacity_bytes, row.policy] = row
-        on_done(done, total, row.policy)
+        collect(pool.submit(at_each_access, at, name) for at in largest_first for name in at.policies)
     return [
         Comparison(at.capacity_bytes, {name: rows[at.capacity_bytes, name] for name in at.names})
         for at in candidates
@@ -237,17 +221,13 @@ def _decided(
     return Replay(result, hit, time.thread_time() - began_s)
 
 
-def _done(tasks: Iterable[Future[Row]]) -> Iterator[Row]:
-    return (task.result() for task in as_completed(list(tasks)))
-
-
 @contextmanager
-def _threads(workers: int | None) -> Iterator[ThreadPoolExecutor]:
+def _threads() -> Iterator[ThreadPoolExecutor]:
     """The threads of a comparison; the block's end waits for them.
 
     If it fails or is interrupted, what has not begun is dropped, and nothing waits for the rest.
     """
-    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
         yield pool
     except BaseException:

@@ -2,11 +2,12 @@
 
 import dataclasses
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from features.common.arrays import IntArray, short_repr
-from features.common.times import DAY_S, HOUR_S
+from features.common.times import DAY_S, HOUR_S, day_label
 from replay.kernels.accesses import FETCHED, HIT_BYTES, HITS, REQUESTED, Tally
 
 
@@ -38,6 +39,15 @@ class Daily:
     hit_bytes: IntArray
     wan_bytes: IntArray
     prefetch_bytes: IntArray
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The sums of each day by name, and the day as `on_day`, for example `2026-03-01`."""
+        names = ("hits", "misses", "hit_bytes", "wan_bytes", "prefetch_bytes")
+        columns = [getattr(self, name).tolist() for name in names]
+        return [
+            {"on_day": day_label(day * DAY_S), **dict(zip(names, sums, strict=True))}
+            for day, *sums in zip(self.day.tolist(), *columns, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cinfo_writer import dump
 
 from features.common.errors import CachecastError, ConfigError, InputError, SchemaError
 from jobs.ground.settings.tree import Settings
@@ -19,7 +20,7 @@ from jobs.loop.ingest.queues.answers import read_answer
 from jobs.studies.simulate import workload
 from jobs.studies.simulate.fleet import load_fleet
 from prefetch.xcache import cinfo, cinfo_rows
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 from replay.access_context import context_of
 from replay.read import read_trace
 

@@ -13,6 +13,7 @@ import pytest
 from cachecast_main import cachecast
 from commands import COMMAND
 from daemons import free_ports
+from folder_site import folder_site
 from placement_server import serving, token_of
 
 from features.common.errors import ConfigError, secrets_of, without_login, without_secrets
@@ -137,11 +138,7 @@ def test_mlflow_that_sends_back_what_it_was_sent_or_is_away(
 @pytest.mark.parametrize("query", ["sslmode=disable", f"password={IN_URL}"])
 def test_a_journal_that_is_away(tmp_path: Path, nobody: int, query: str) -> None:
     url = f"postgresql+psycopg://ops:{IN_URL}@127.0.0.1:{nobody}/db?{query}"
-    site = conf(
-        tmp_path,
-        f'[caches.xc]\nname = "xc"\nkind = "directory"\nurl = "{tmp_path}"\norigin = "{tmp_path}"\n'
-        'capacity = "1GB"\n',
-    )
+    site = str(folder_site(tmp_path, cache="xc"))
     words = ("push", "status", "--cache", "xc", "--json", "--conf", site)
     text = output_of(tmp_path, *words, CACHECAST_PUSH__JOURNAL=url)
     text += output_of(tmp_path, "status", "--json", "--conf", site, CACHECAST_PUSH__JOURNAL=url)

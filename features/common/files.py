@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,10 +19,11 @@ _NOT_MISLED = os.O_NOFOLLOW | os.O_NONBLOCK
 def replaced(path: Path, *, mode: int | None = None, settle: bool = True) -> Iterator[Path]:
     """The path of a new, empty file, which replaces `path` in one step when the block ends.
 
-    If the block raises, the new file is removed and `path` stays as it was. `mode`: its permissions; None:
-    those that the umask leaves. `settle`: wait until its bytes are on the disk before it replaces `path`.
-    Raises OSError.
+    Its folder is made if it is missing. If the block raises, the new file is removed and `path` stays as it
+    was. `mode`: its permissions; None: those that the umask leaves. `settle`: wait until its bytes are on the
+    disk before it replaces `path`. Raises OSError.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
@@ -96,16 +97,14 @@ def _look(place: Path) -> None:
         next(names, None)
 
 
-def silent(
-    places: Iterable[Path], *, within_s: float = ANSWERS_WITHIN_S, look: Callable[[Path], None] = _look
-) -> str | None:
-    """Which of `places` is on a file system that does not answer a `look`, in words; None: on none.
+def silent(places: Iterable[Path], *, within_s: float = ANSWERS_WITHIN_S) -> str | None:
+    """Which of `places` is on a file system that does not answer a look, in words; None: on none.
 
     What is missing or cannot be read is an answer. A look that hangs leaves its thread behind, which ends
     with the process.
     """
     for place in places:
-        looking = threading.Thread(target=look, args=(place,), daemon=True)
+        looking = threading.Thread(target=_look, args=(place,), daemon=True)
         looking.start()
         looking.join(within_s)
         if looking.is_alive():

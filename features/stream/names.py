@@ -55,8 +55,11 @@ def part_of(names: pa.ChunkedArray | pa.Array, n_parts: int) -> IntArray:
     return (text_hashes(names) % np.uint64(n_parts)).astype(np.int64)
 
 
-def text_hashes(texts: pa.Array) -> Words:
+def text_hashes(texts: pa.ChunkedArray | pa.Array) -> Words:
     """A 64-bit hash of each text, none of them null, the same in every run: uint64[n]."""
+    texts = whole(texts)
+    if pa.types.is_dictionary(texts.type):
+        return np.asarray(text_hashes(texts.dictionary)[texts.indices.to_numpy()], np.uint64)
     hashes = np.empty(len(texts), np.uint64)
     if len(texts):
         _hash(*_texts(texts), hashes)

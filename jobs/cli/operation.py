@@ -45,7 +45,6 @@ def status(settings: Settings, html: OutPage = None) -> None:
     if html is not None:
         from jobs.operator.overview.page import Renderer
 
-        html.parent.mkdir(parents=True, exist_ok=True)
         write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     region = job.run(settings, now_s=now_s)
     if settings.metrics.folder:
@@ -142,7 +141,7 @@ def unlock(settings: Settings) -> None:
     from jobs.ground.store.tables import Tables
 
     at = Tables.of(settings)
-    console.show({"tables": at.root, "held_by": at.unlock("pull")})
+    console.show({"tables": at.root, "held_by": at.unlock()})
 
 
 def package(out: Annotated[Path, "zip file to write", file_to_write]) -> None:
@@ -152,7 +151,6 @@ def package(out: Annotated[Path, "zip file to write", file_to_write]) -> None:
     """
     from jobs.ground.spark import write_code
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     path = write_code(out)
     console.show({"package": str(path), "size_bytes": path.stat().st_size})
 

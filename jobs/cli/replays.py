@@ -232,14 +232,13 @@ def evaluate(
                 mlflow=mlflow,
                 on_progress=advance,
             )
-    title = job.title_of(answer)
     console.notes(answer.notes)
     if not console.shown_as_json(answer):
         columns = ("policy", answer.capacity, *text.EVALUATION_COLUMNS)
-        console.show_ranked(answer.rows, answer.capacity, title=title, columns=columns)
+        console.show_ranked(answer.rows, answer.capacity, title=answer.title, columns=columns)
         console.table(acting_rows(answer.rows, answer.capacity), "lists, a steward, or both")
         console.sentences(verdicts(answer.slices, answer.capacity))
-    export_evaluation(answer, out, title=title)
+    export_evaluation(answer, out)
     if answer.run_id is not None:
         _say_run(settings, answer.run_id)
     elif in_mlflow:

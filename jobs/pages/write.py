@@ -42,7 +42,6 @@ def write_page(out: Path | None, rows: Sequence[Row], page: Page, draw: Callable
     """Write `out` in the format of its suffix; `draw` is called with the module `jobs.pages.plots`."""
     if out is None:
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
     with files.replaced(out) as draft:
         match out.suffix:
             case ".html":

@@ -82,15 +82,13 @@ def learn_vocabulary(rows: pd.DataFrame, spec: FeatureSpec) -> dict[str, list[st
     return words
 
 
-def model_matrix(
-    rows: pd.DataFrame, spec: FeatureSpec, vocabulary: Vocabulary, columns: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """The model inputs of `spec` (or only `columns`) as float32, one row per row of `rows`; NaN for null.
+def model_matrix(rows: pd.DataFrame, spec: FeatureSpec, vocabulary: Vocabulary) -> pd.DataFrame:
+    """The model inputs of `spec` as float32, one row per row of `rows`; NaN for null.
 
     A categorical column holds the number of its word in `vocabulary`; NaN for an unknown word. Raises
     SchemaError if a column is missing.
     """
-    names = list(columns) if columns is not None else [*spec.numeric_columns, *spec.categorical_columns]
+    names = [*spec.numeric_columns, *spec.categorical_columns]
     _refuse_missing(names, list(rows.columns))
     matrix = np.empty((len(rows), len(names)), dtype=np.float32)  # row-major, as scoring needs it
     for i, name in enumerate(names):

@@ -69,10 +69,9 @@ class Registry:
                 raise
         return version_name(name, version.version)
 
-    def point(self, alias: str, version: str, *, tags: Mapping[str, str]) -> None:
-        """Move `alias` to `version` (`name/number`) and tag it. Raises StaleInputError if there is none."""
+    def point(self, alias: str, version: str) -> None:
+        """Move `alias` to `version` (`name/number`). Raises StaleInputError if there is none."""
         with self._version(version) as (name, number):
-            self.tag(version, tags)
             self._client.set_registered_model_alias(name, alias, number)
 
     def unpoint(self, region: str, alias: str) -> None:
@@ -86,7 +85,7 @@ class Registry:
             model_id = self._client.get_model_version(name, number).tags.get(MODEL_TAG)
             for key, value in tags.items():
                 self._client.set_model_version_tag(name, number, key, value)
-            if model_id and tags:
+            if model_id:
                 self._client.set_logged_model_tags(model_id, dict(tags))
 
     @contextlib.contextmanager

@@ -10,12 +10,11 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from features.common.arrays import BoolArray, FloatArray, Ids, IntArray, pages
 from prefetch.steward.clock import uptime_s
 from prefetch.target import CacheTarget, Held
-from replay.access_context import MOST_KINDS, extensions
+from replay.access_context import MOST_KINDS, extension
 from replay.config import matching
 from replay.steward.steward import Steward
 
@@ -251,9 +250,7 @@ class Book:
                 numbers.setdefault(name[: name.rfind("/") + 1] if title is None else title, len(numbers))
                 for name, title in zip(names, titles, strict=True)
             ]
-            # A table's names are UTF-8; of others each odd byte is a question mark here.
-            texts = pa.array([name.encode(errors="replace") for name in names], pa.string())
-            kinds[some] = [self._kind(kind) for kind in extensions(texts).to_pylist()]
+            kinds[some] = [self._kind(extension(name)) for name in names]
             self.tests |= {at: None for at, name in enumerate(names, first + begin) if self._is_test(name)}
         self.steward.add(datasets, kinds, size_bytes)
 

@@ -92,7 +92,6 @@ class StewardFigures:
         return cls(**none | {"alarms": {}, "last_hour": {}, "newest": ()})
 
     def write(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(dataclasses.asdict(self)), settle=False)
 
 

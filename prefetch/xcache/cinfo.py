@@ -1,4 +1,4 @@
-"""Reads (and for tests writes) `.cinfo` files: XCache's own record of one cached file.
+"""Reads `.cinfo` files: XCache's own record of one cached file.
 
 Source: format version 4 as written by XRootD 5.0 to 6.2.1 on little-endian machines; see
 `XrdPfcInfo.hh`. Versions 2 and 3 of older caches are refused.
@@ -27,14 +27,12 @@ BYTES_PER_BLOCK = 512
 """Of `st_blocks`."""
 _SLACK_BYTES = 2**20
 _ALLOCATED_WITHIN_S = 60.0
-_VERSION = struct.Struct("<i")
-_STORE = struct.Struct("<qqqqQIi")
 _ACCESS = struct.Struct("<qqiiiiqqq")
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<qqqqQIiI")
-_STORE_AT = _VERSION.size
-_STORE_CRC_AT = _STORE_AT + _STORE.size
-_BLOCKS_AT = _STORE_CRC_AT + _CRC.size
+_STORE_AT = 4  # after the version
+_BLOCKS_AT = _STORE_AT + _HEAD.size
+_STORE_CRC_AT = _BLOCKS_AT - _CRC.size
 
 
 class Doubted(InputError):
@@ -185,14 +183,6 @@ def read(path: Path) -> CInfo:
     return info
 
 
-def dump(info: CInfo) -> bytes:
-    """The bytes of `info`, as XCache writes them; `parse` reads them back."""
-    *store_fields, _, _ = info
-    store = _STORE.pack(*store_fields, len(info.accesses))
-    tail = info.blocks + b"".join(_ACCESS.pack(*access) for access in info.accesses)
-    return _VERSION.pack(VERSION) + store + _crc(store) + tail + _crc(tail)
-
-
 def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
     return -(-size_bytes // block_size_bytes) or 1
 
@@ -200,7 +190,3 @@ def _n_blocks(size_bytes: int, block_size_bytes: int) -> int:
 def _check_crc(crc: int, content: bytes, start: int, end: int) -> None:
     if crc != google_crc32c.value(content[start:end]):
         raise InputError(f"cinfo damaged: wrong CRC32C of bytes {start} to {end}")
-
-
-def _crc(content: bytes) -> bytes:
-    return _CRC.pack(google_crc32c.value(content))

@@ -259,7 +259,8 @@ class Heartbeat(NamedTuple):
     def write(self, folder: Path) -> None:
         """Replace the heartbeat in `folder`; if it cannot be written, its age shows that."""
         with contextlib.suppress(OSError):
-            files.write(folder / _HEARTBEAT_NAME, json.dumps(self._asdict()), settle=False)
+            if folder.is_dir():
+                files.write(folder / _HEARTBEAT_NAME, json.dumps(self._asdict()), settle=False)
 
     @staticmethod
     def end(folder: Path) -> None:

@@ -18,6 +18,7 @@ features.common.errors.ConfigError: policy: lucky has a hit at access 0, the fir
 import importlib.util
 import sys
 import traceback
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -104,7 +105,7 @@ def _from_file(path: Path, name: str) -> Any:
     """The function `name` of a Python file, which is run. Raises ConfigError."""
     if path.suffix != ".py" or not path.is_file():
         raise _fault(f"there is no Python file {path}; write file.py:function")
-    spec = importlib.util.spec_from_file_location(f"policies_of_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"policies_{zlib.crc32(bytes(path.resolve()))}", path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses ask for it there
 

@@ -237,7 +237,7 @@ def closes(
     """When each access ended (int64[n]), and the number of accesses stated to end before they began.
 
     These, and accesses without an end, end at once. None: every access ends at once.
-    Raises InputError naming a row that would be open for years, as with ends in another unit than the times.
+    Raises InputError naming a row if most would be open for years, as with ends in another unit than times.
     """
     if name is None:
         return None, 0
@@ -250,12 +250,12 @@ def closes(
     ticks = _ticks(source, column, name, clock)
     if absent.any():
         ticks = ticks._replace(value=np.where(absent, 0, ticks.value))
-    # A timestamp has its unit with it.
-    if (
-        not pa.types.is_temporal(column.type)
-        and (too_long := np.flatnonzero(pick(rows, ticks.value) / ticks.per_second - time_s > _YEAR_S)).size
-    ):
-        row = int(too_long[0] if rows is None else rows[too_long[0]])
+    stated = np.flatnonzero(~pick(rows, absent))
+    open_s = pick(rows, ticks.value)[stated] / ticks.per_second - time_s[stated]
+    # A timestamp has its unit with it; and some files may be said never to close.
+    if not pa.types.is_temporal(column.type) and stated.size < 2 * np.count_nonzero(open_s > _YEAR_S):
+        first = stated[np.argmax(open_s > _YEAR_S)]
+        row = int(first if rows is None else rows[first])
         raise InputError(
             f"{source.where(row)} has {name} {cell(column, row)}, more than a year after it opens; give it "
             "in the unit of the times, or correct the row"

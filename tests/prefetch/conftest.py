@@ -2,8 +2,7 @@
 
 import dataclasses
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import postgres_server
@@ -35,14 +34,6 @@ class World:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return lfn
-
-    def eventually(self, so: Callable[[], bool], timeout_s: float = 60.0) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while not so():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """What every cache target obeys: a folder and a real XCache alike."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from captures import read_capture
+from waiting import eventually
 
 from features.common.errors import PushRejected
 from prefetch.directory import DirectoryTarget
@@ -24,7 +26,7 @@ def test_a_prefetched_file_is_held_whole(world: Any) -> None:
     name = world.add("/store/c/whole.root", b"x" * 1_000_001)
     assert world.target.confirm(name).held is None
     assert world.target.prefetch(name, timeout_s=20) == 1_000_001
-    assert world.eventually(
+    assert eventually(
         lambda: (held := world.target.confirm(name).held) is not None and held.last_detach_s is not None
     )
     held = world.target.confirm(name).held
@@ -38,7 +40,7 @@ def test_a_prefetched_file_is_held_whole(world: Any) -> None:
 def test_an_empty_file_is_complete(world: Any) -> None:
     name = world.add("/store/c/empty.root", b"")
     assert world.target.prefetch(name, timeout_s=20) == 0
-    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    assert eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
     assert world.target.confirm(name).held.bytes_on_disk == 0
 
 
@@ -46,11 +48,11 @@ def test_an_empty_file_is_complete(world: Any) -> None:
 def test_odd_names_mean_the_same_everywhere(world: Any, name: str) -> None:
     world.add(name, b"odd" * 1000)
     world.target.prefetch(name, timeout_s=20)
-    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    assert eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
     world.target.touch(name, timeout_s=20)
     assert name in {held.name for held in world.target.inventory()}
     world.target.evict(name, timeout_s=20)
-    assert world.eventually(lambda: world.target.confirm(name).held is None)
+    assert eventually(lambda: world.target.confirm(name).held is None)
 
 
 @pytest.mark.parametrize("verb", ["prefetch", "touch", "evict"])
@@ -72,18 +74,18 @@ def test_a_file_the_origin_lacks_is_rejected(world: Any) -> None:
 def test_touch_makes_it_the_latest(world: Any) -> None:
     name = world.add("/store/c/touched.root", b"x" * 300_000)
     world.target.prefetch(name, timeout_s=20)
-    assert world.eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
+    assert eventually(lambda: (held := world.target.confirm(name).held) is not None and held.complete)
     before = world.target.confirm(name).held.last_detach_s or 0
     time.sleep(1.1)
     world.target.touch(name, timeout_s=20)
-    assert world.eventually(lambda: (world.target.confirm(name).held.last_detach_s or 0) > before, 45)
+    assert eventually(lambda: (world.target.confirm(name).held.last_detach_s or 0) > before, 45)
 
 
 def test_evict_twice_equals_once(world: Any) -> None:
     name = world.add("/store/c/gone.root", b"x" * 300_000)
     world.target.prefetch(name, timeout_s=20)
     world.target.evict(name, timeout_s=20)
-    assert world.eventually(lambda: world.target.confirm(name).held is None)
+    assert eventually(lambda: world.target.confirm(name).held is None)
     assert not (world.namespace / name[1:]).exists()
     assert (world.origin / name[1:]).exists()
     world.target.evict(name, timeout_s=20)
@@ -99,9 +101,9 @@ def test_our_own_uses_are_told_apart_in_the_stream(world: Any) -> None:
 
     world.target.prefetch(name, timeout_s=20)
     # Uses that overlap would be told as one event.
-    assert world.eventually(lambda: n_events() == 1)
+    assert eventually(lambda: n_events() == 1)
     world.target.touch(name, timeout_s=20)
-    assert world.eventually(lambda: n_events() == 2)
+    assert eventually(lambda: n_events() == 2)
     capture = read_capture(world.gstream)
     ours = [record for record in capture.records if record.lfn == name]
     assert [record.is_ours for record in ours] == [True, True]
@@ -113,8 +115,11 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
     for name in ("a.root", "b.root", "blank "):
         (cache.namespace / name).write_bytes(b"x" * 100)
-    (tmp_path / "elsewhere").write_bytes(b"x" * 100)
-    (cache.namespace / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(b"x" * 10_000)
+    to = os.path.relpath(tmp_path / "elsewhere", cache.namespace)
+    # The link itself has 100 bytes, as each file.
+    (cache.namespace / "link").symlink_to(to.replace("elsewhere", "/" * (100 - len(to)) + "elsewhere"))
+    (cache.namespace / "loop").symlink_to("loop")
     assert [held.name for held in sorted(cache.inventory())] == ["/a.root", "/b.root"]
     n_files, n_bytes, names = cache.left_out
     assert (n_files, n_bytes, set(names)) == (2, 200, {"/blank ", "/link"})
@@ -124,4 +129,5 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     assert (cache.namespace / "blank ").exists() and (tmp_path / "elsewhere").exists()
     (cache.namespace / "blank ").unlink()
     (cache.namespace / "link").unlink()
+    (cache.namespace / "loop").unlink()
     assert list(cache.inventory()) == [] and cache.left_out == LeftOut()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from features.common.errors import InputError, SchemaError
-from replay.access_context import CONTEXT, MOST_KINDS, context_of, kind_numbers
+from replay.access_context import CONTEXT, MOST_KINDS, context_of, extension, extensions, kind_numbers
 from replay.read import read_trace
 from replay.read.assemble import from_arrow
 from replay.trace import Trace
@@ -188,3 +188,8 @@ def test_another_trace_numbers_kinds_by_a_vocabulary_that_was_kept() -> None:
     assert kind_numbers(pa.array(["a.root"]), ()).tolist() == [MOST_KINDS]
     versions = ["a.pool.root.1", "a.root.12.3", "pkg_0.4.3.321909"]
     assert kind_numbers(pa.array(versions), ("", "root")).tolist() == [1, 1, 0], "a version is no kind"
+
+
+@given(st.lists(st.text("a.0/\n9é", max_size=20)))
+def test_a_name_alone_has_the_kind_that_it_has_in_a_table(names: list[str]) -> None:
+    assert extensions(pa.array(names, pa.string())).to_pylist() == [extension(name) for name in names]

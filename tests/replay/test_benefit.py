@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import ConfigError
-from replay.comparison import BOUNDS, Candidates, Comparison, compare, replay_candidates
+from replay.comparison import BOUNDS, Candidates, Comparison, compare
 from replay.config import CacheConfig
 from replay.planner import Actions, CacheState
 from replay.study.benefit import (
@@ -125,10 +125,6 @@ def trace() -> Trace:
     return Trace(np.sort(rng.integers(0, 10 * DAY_S, 5000)), item, rng.integers(1, 1000, 200))
 
 
-def in_line(capacity_bytes: int, *names: str) -> Candidates:
-    return Candidates(capacity_bytes, dict.fromkeys((*names, *BOUNDS)))
-
-
 def closed(at: Comparison, policy: str) -> float | None:
     gap = at.gap(policy)
     return None if gap is None else gap.closed
@@ -155,11 +151,12 @@ def test_the_standings_are_by_lineup_and_policy(trace: Trace) -> None:
         assert {row.capacity_bytes for row in at.rows.values()} == {at.capacity_bytes}
 
 
-def test_a_row_comes_as_each_replay_ends_and_knows_its_hours(trace: Trace) -> None:
+def test_a_row_knows_the_hours_of_its_jobs(trace: Trace) -> None:
     def hours(result: object, hit: np.ndarray) -> np.ndarray:
         return np.array([float(hit.sum())])
 
-    rows = {row.policy: row for row in replay_candidates(trace, [in_line(5000, "lru", "fifo")], hours=hours)}
+    candidates = Candidates(5000, dict.fromkeys(("lru", "fifo", *BOUNDS)))
+    rows = compare(trace, [candidates], hours=hours)[0].rows
     assert set(rows) == {"lru", "fifo", *BOUNDS}
     for name in ("lru", "fifo"):
         core_hours = rows[name].core_hours

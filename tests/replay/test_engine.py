@@ -217,11 +217,6 @@ def test_nothing_beats_the_bound(
         assert bound.wan_bytes <= result.wan_bytes
 
 
-def small_trace(*reads: tuple[int, int]) -> Trace:
-    """Reads (second, item) of files of 10 bytes."""
-    return Trace(ids([t for t, _ in reads]), ids([f for _, f in reads]), np.full(20, 10, np.int64))
-
-
 class Fixed:
     """The same lists at the first boundary it is asked, nothing after."""
 
@@ -239,7 +234,7 @@ def test_wrong_settings_are_named() -> None:
         CacheConfig(100, 0.95, 0.9)
     with pytest.raises(ConfigError, match="capacity_bytes"):
         CacheConfig(0)
-    trace, config = small_trace((1, 0), (300, 1)), CacheConfig(100)
+    trace, config = Trace(ids([1, 300]), ids([0, 1]), np.full(20, 10, np.int64)), CacheConfig(100)
     with pytest.raises(ConfigError, match="cycle_s"):
         simulate(trace, config, cycle_s=0)
     with pytest.raises(InputError, match="after the last access"):

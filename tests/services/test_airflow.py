@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
@@ -26,6 +25,7 @@ from commands import awaited, held, killed
 from daemons import needed
 from planted_region import MLFLOW_WARNINGS
 from unproven import promote
+from waiting import eventually
 from webhook import Webhook
 
 from features.results import WORTH
@@ -147,11 +147,12 @@ def logged(site: LocalSite, run: str) -> str:
 
 
 def await_messages(webhook: Webhook, *alerts: tuple[str, str, str | None]) -> None:
-    """Wait for the webhook to be told of each of `wanted`: state, event and task."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not set(alerts) <= {(sent["state"], sent["event"], sent.get("task")) for sent in webhook.messages}:
-        assert time.monotonic() < deadline, webhook.messages
-        time.sleep(0.5)
+    """Wait for the webhook to be told of each of `alerts`: state, event and task."""
+
+    def told() -> set[tuple[str, str, str | None]]:
+        return {(sent["state"], sent["event"], sent.get("task")) for sent in webhook.messages}
+
+    assert eventually(lambda: set(alerts) <= told(), PATIENCE_S), webhook.messages
 
 
 def test_a_task_that_gives_up_is_told(site: LocalSite, api: Airflow, webhook: Webhook) -> None:
@@ -217,19 +218,17 @@ def test_a_planner_is_answered_in_a_folder_named_by_the_settings(site: LocalSite
 
 def first_run(api: Airflow, dag: str) -> str:
     """The run that the schedule has started."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (runs := api.runs(dag)):
-        assert time.monotonic() < deadline, f"no run of {dag}"
-        time.sleep(0.5)
+    runs = eventually(lambda: api.runs(dag), PATIENCE_S, 0.5)
+    assert runs, f"no run of {dag}"
     run: str = runs[0]["dag_run_id"]
     return run
 
 
 def until(api: Airflow, dag: str, run: str, task: str, state: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while (state_now := api.tasks(dag, run)[task, -1]["state"]) != state:
-        assert time.monotonic() < deadline, f"{task} is {state_now}, not {state}"
-        time.sleep(0.5)
+    def state_now() -> str:
+        return str(api.tasks(dag, run)[task, -1]["state"])
+
+    assert eventually(lambda: state_now() == state, PATIENCE_S, 0.5), f"{task} is {state_now()}, not {state}"
 
 
 def deliver(site: LocalSite, xcache: Loopback, key: str) -> None:
@@ -317,9 +316,10 @@ def test_a_model_that_serves_is_pushed_and_a_cache_that_hangs_holds_up_no_other_
 
 def pushed_by_cache(api: Airflow, run: str, expected: dict[str, str]) -> None:
     """Wait until the pushes of a run are as `expected`, by cache; each has its name once it began."""
-    deadline, states = time.monotonic() + PATIENCE_S, dict[str, str]()
-    while not states.items() >= expected.items():
-        assert time.monotonic() < deadline, f"pushes of {run}: {states}, not {expected}"
+
+    def states() -> dict[str, str]:
         tasks = [task for (name, _), task in api.tasks("place_and_push", run).items() if name == "cache.push"]
-        states = {task["rendered_map_index"]: task["state"] for task in tasks}
-        time.sleep(0.5)
+        return {task["rendered_map_index"]: task["state"] for task in tasks}
+
+    is_so = eventually(lambda: states().items() >= expected.items(), PATIENCE_S, 0.5)
+    assert is_so, f"pushes of {run}: {states()}, not {expected}"

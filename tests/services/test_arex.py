@@ -1,6 +1,5 @@
 """A real A-REX with the hook that `docs/prefill.md` installs: what it fetches, and that no job waits."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -11,8 +10,10 @@ import pytest
 from arex import Arex
 from cachecast_main import asked
 from daemons import needed
+from folder_site import folder_site
 from hung_mount import hung_mount
-from steward_site import eventually
+from matrix_records import json_lines
+from waiting import eventually
 
 from features.common.times import day_label
 from features.schema import QUEUE
@@ -26,27 +27,13 @@ ROOT = Path(__file__).parents[2]
 HOOK = ROOT / "conf/deploy/htcondor/prefill.py"
 NAMES = [f"/store/mc/Run3/A/AOD/v1/0/f{n}.root" for n in range(4)]
 SIZE = 1000
-SITE = """\
-[push]
-journal = "{folder}/journal.db"
-[tables]
-root = "{folder}/tables"
-[sources]
-demand = {{ "*" = "xcache_gstream" }}
-[caches.dir]
-name = "dir"
-kind = "directory"
-capacity = "1GB"
-url = "{folder}/cache"
-origin = "{folder}/origin"
-"""
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Arex]:
     """An A-REX beside a cache that is a folder, with the line of the documentation, paths apart."""
     (tmp_path / "cache").mkdir()
-    (tmp_path / "site.toml").write_text(SITE.format(folder=tmp_path))
+    folder_site(tmp_path, '[sources]\ndemand = { "*" = "xcache_gstream" }\n')
     command = tmp_path / "cachecast"
     program = "import sys; from jobs.cli.main import main; main()"
     command.write_text(f"#!/bin/sh\ncd {ROOT}\nexec {sys.executable} -c '{program}' \"$@\"\n")
@@ -75,7 +62,7 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     for lfn in NAMES:
         (tmp_path / f"origin{lfn}").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"origin{lfn}").write_bytes(b"x" * SIZE)
-    (tmp_path / "files.jsonl").write_text("".join(json.dumps(row | {"name": lfn}) + "\n" for lfn in NAMES))
+    (tmp_path / "files.jsonl").write_text(json_lines(row | {"name": lfn} for lfn in NAMES))
     day = day_label(int(time.time()))
     asked("pull", "--source", "rucio_files", "--input", tmp_path / "files.jsonl", "--day", day, *options)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import needed, open_folder
-from steward_site import eventually
+from waiting import eventually
 from XRootD.client.file import File
 
 from features.schema import ACCESSES

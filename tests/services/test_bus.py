@@ -4,6 +4,7 @@ Nothing is lost or counted twice, known by what the tests published themselves.
 """
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,9 @@ from cachecast_main import asked, cachecast
 from commands import COMMAND
 from daemons import PATIENCE_S, needed
 from monitoring import Sender, close, closing, fstream, opening
-from placement_server import eventually
 from stomp.exception import StompException
 from stomp_broker import KeepingBroker, running
+from waiting import eventually
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
@@ -106,15 +108,11 @@ class Publisher:
         self._connection: Any = None
 
     def publish(self, destination: str, body: bytes) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._confirmed(destination, body):
-            assert time.monotonic() < deadline
-            self._connection = None
-            time.sleep(0.3)
+        assert eventually(lambda: self._confirmed(destination, body), PATIENCE_S, 0.3)
         self.n_confirmed += 1
 
     def _confirmed(self, destination: str, body: bytes) -> bool:
-        try:
+        with contextlib.suppress(StompException, OSError):
             if self._connection is None:
                 self._connection = stomp.Connection12([("127.0.0.1", self.port)], reconnect_attempts_max=1)
                 self._receipts = _Receipts()
@@ -122,9 +120,10 @@ class Publisher:
                 self._connection.connect("u", "p", wait=True)
             receipt = str(time.monotonic_ns())
             self._connection.send(destination, body, headers={"persistent": "true"}, receipt=receipt)
-            return self._receipts.has(receipt)
-        except (StompException, OSError):
-            return False
+            if self._receipts.has(receipt):
+                return True
+        self._connection = None
+        return False
 
 
 class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
@@ -139,9 +138,7 @@ class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
         self._is_lost = True
 
     def has(self, receipt: str) -> bool:
-        deadline = time.monotonic() + 10
-        while receipt not in self._got and not self._is_lost and time.monotonic() < deadline:
-            time.sleep(0.001)
+        eventually(lambda: receipt in self._got or self._is_lost, 10, 0.001)
         return receipt in self._got
 
 
@@ -246,18 +243,21 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
 ) -> None:
     url, out = f"stomp://127.0.0.1:{own_broker.port}", tmp_path / "out"
     collector = start(url, "--roll-size", "20kB")
-    eventually(lambda: collector.says("subscribed to"))
+    assert eventually(lambda: collector.says("subscribed to"))
     publisher, all_of_them = Publisher(own_broker.port), publications()
 
     def publish() -> None:
         for destination, body in all_of_them:
             publisher.publish(destination, body)
 
+    def has_confirmed(least: int) -> bool:
+        return publisher.n_confirmed >= least
+
     publishing = threading.Thread(target=publish, daemon=True)
     publishing.start()
     n_of_them = len(all_of_them)
     for share in (5, 4, 3, 2):
-        eventually(lambda least=n_of_them // share: publisher.n_confirmed >= least)  # type: ignore[misc]
+        assert eventually(partial(has_confirmed, n_of_them // share), PATIENCE_S)
         if share in (5, 2):
             collector.kill()
             time.sleep(1)
@@ -268,7 +268,7 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
             own_broker.start()
     publishing.join(PATIENCE_S)
     assert publisher.n_confirmed == len(all_of_them)
-    eventually(lambda: n_kept(out) >= len(all_of_them))
+    assert eventually(lambda: n_kept(out) >= len(all_of_them), PATIENCE_S)
     counts = collector.stop()
     assert (counts["bus_malformed"], counts["bus_other"]) == (0, 0)
     assert not list(out.glob("bus/*/*.part"))
@@ -306,14 +306,14 @@ def test_hostile_messages_are_counted_and_stop_nothing(
     broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
     collector = start(f"stomp://127.0.0.1:{broker.port}", "--log-every", "1s")
-    eventually(lambda: collector.says("subscribed to"))
+    assert eventually(lambda: collector.says("subscribed to"))
     publisher = Publisher(broker.port)
     for number, body in enumerate(HOSTILE, 1):
         publisher.publish(QUEUE, body)
         publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
-    eventually(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
-    eventually(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
-    eventually(lambda: collector.says("hold no record of a cache, and were acknowledged"))
+    assert eventually(lambda: n_kept(tmp_path / "out") >= len(HOSTILE))
+    assert eventually(lambda: collector.says(f"followed: messages {2 * len(HOSTILE)},"))
+    assert eventually(lambda: collector.says("hold no record of a cache, and were acknowledged"))
     counts = collector.stop()
     assert counts["bus_messages"] == 2 * len(HOSTILE)
     assert counts["bus_closes"] == len(HOSTILE)
@@ -334,11 +334,11 @@ def test_while_the_folder_is_full_messages_stay_at_the_broker(
             publisher.publish(destination, body)
     url = f"stomp://127.0.0.1:{broker.port}"
     collector = start(url, "--log-every", "1s", CACHECAST_COLLECT__QUOTA="20kB")
-    eventually(lambda: collector.says("ALARM: captures in"))
+    assert eventually(lambda: collector.says("ALARM: captures in"))
     counts = collector.stop()
     assert 0 < counts["bus_messages"] < 3 * N_OF_EACH and counts["bus_held_bytes"] < 40_000
     collector = start(url)
-    eventually(lambda: n_kept(out) >= 3 * N_OF_EACH)
+    assert eventually(lambda: n_kept(out) >= 3 * N_OF_EACH)
     counts_after = collector.stop()
     assert counts["bus_messages"] + counts_after["bus_messages"] == 3 * N_OF_EACH
 
@@ -362,7 +362,7 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
     assert answer.returncode == 1 and "cannot write captures to" in answer.stderr.replace("\n", " ")
     assert "Traceback" not in answer.stderr
     collector = start(url)
-    eventually(lambda: n_kept(out) >= N_OF_EACH)
+    assert eventually(lambda: n_kept(out) >= N_OF_EACH)
     collector.stop()
     summary = pulled(tmp_path / "tables", "cms_aaa", out / "bus" / "closes")
     assert (summary["n_new"], summary["n_rejected"]) == (N_OF_EACH, {})
@@ -374,13 +374,13 @@ def test_udp_and_a_broker_are_followed_beside_each_other(
     collector = start(
         f"stomp://127.0.0.1:{broker.port}", "--port", "0", CACHECAST_METRICS__FOLDER=str(tmp_path / "m")
     )
-    eventually(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
+    assert eventually(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
     port = re.search(r"UDP 127\.0\.0\.1:(\d+)", collector.log)
     assert port
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(g_stream(1), ("127.0.0.1", int(port[1])))
     Publisher(broker.port).publish(TOPIC, shovelled(g_stream(2), "192.0.2.7:40000"))
-    eventually(lambda: n_kept(tmp_path / "out") == 1)
+    assert eventually(lambda: n_kept(tmp_path / "out") == 1)
     counts = collector.stop()
     assert (counts["datagrams"], counts["bus_gstream"], counts["bus_connected"]) == (1, 1, 0)
     summary = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out")
@@ -420,17 +420,17 @@ def test_over_tls_with_certificates_on_both_sides(start: Callable[..., Collector
 
 
 def a_while_without(collector: Collector) -> None:
-    eventually(lambda: collector.says("does not take a subscription"))
+    assert eventually(lambda: collector.says("does not take a subscription"))
     counts = collector.stop()
     assert counts["bus_connected"] == 0 and counts["bus_failures"] >= 1
 
 
 def a_while_with(collector: Collector, broker: KeepingBroker) -> None:
-    eventually(lambda: collector.says("subscribed to"))
+    assert eventually(lambda: collector.says("subscribed to"))
     broker.kill()
-    eventually(lambda: collector.says("it closed the connection"), 8)
+    assert eventually(lambda: collector.says("it closed the connection"), 8)
     broker.start()
-    eventually(lambda: collector.log.count("subscribed to") == 2)
+    assert eventually(lambda: collector.log.count("subscribed to") == 2)
     collector.stop()
 
 

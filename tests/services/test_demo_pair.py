@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import command_lines
-from steward_site import eventually
+from waiting import eventually
 
 from jobs.local_site.local.xrootd import available
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from daemons import needed
 from federation import Federation, running, serving
-from steward_site import eventually
 from typer.testing import CliRunner
+from waiting import eventually
 
 from features.common.errors import PushRejected, TargetUnavailable
 from features.schema import FILES

@@ -41,7 +41,7 @@ _HOLD = """
 import sys, time
 from jobs.ground.store.tables import Tables
 
-with Tables(sys.argv[1]).exclusive("pull"):
+with Tables(sys.argv[1]).exclusive():
     print("held", flush=True)
     time.sleep(120)
 """
@@ -117,13 +117,13 @@ def trace(number: int) -> str:
 
 
 def test_a_lock_is_refused_and_names_its_holder(tables: Tables) -> None:
-    with tables.exclusive("pull"):
+    with tables.exclusive():
         holder = json.loads(store_at(tables.root).read(LOCK))
         message = f"process {os.getpid()}, since {holder['since']}.* cachecast unlock --tables {tables.root}"
-        with pytest.raises(ConflictError, match=message), tables.exclusive("pull"):
+        with pytest.raises(ConflictError, match=message), tables.exclusive():
             pass
         assert json.loads(store_at(tables.root).read(LOCK)) == holder
-    with tables.exclusive("pull"):
+    with tables.exclusive():
         assert json.loads(store_at(tables.root).read(LOCK))["token"] != holder["token"]
     assert store_at(tables.root).names() == []
 
@@ -133,20 +133,20 @@ def test_a_terminated_holder_gives_its_lock_back_and_a_killed_one_keeps_it_until
 ) -> None:
     assert ended_holding(tables.root, signal.SIGTERM).returncode == 128 + signal.SIGTERM
     process = ended_holding(tables.root, signal.SIGKILL)
-    with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive("pull"):
+    with pytest.raises(ConflictError, match=f"process {process.pid}"), tables.exclusive():
         pass
     words = ["unlock", "--tables", tables.root, "--json"]
     answers = [subprocess.check_output([*COMMAND, *words], cwd=tmp_path) for _ in range(2)]
     assert f"process {process.pid}" in json.loads(answers[0])["held_by"]
     assert json.loads(answers[1])["held_by"] is None
-    with tables.exclusive("pull"):
+    with tables.exclusive():
         pass
 
 
 def test_who_lost_a_broken_lock_leaves_the_next_holders_alone(tables: Tables) -> None:
-    with tables.exclusive("pull"):
-        tables.unlock("pull")
-        next_holder = tables.exclusive("pull")
+    with tables.exclusive():
+        tables.unlock()
+        next_holder = tables.exclusive()
         next_holder.__enter__()
     assert LOCK in store_at(tables.root).names()
     next_holder.__exit__(None, None, None)
@@ -155,7 +155,7 @@ def test_who_lost_a_broken_lock_leaves_the_next_holders_alone(tables: Tables) ->
 
 def test_a_folders_lock_is_not_broken(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="ends with the process"):
-        Tables(str(tmp_path)).unlock("pull")
+        Tables(str(tmp_path)).unlock()
 
 
 def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:

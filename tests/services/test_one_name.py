@@ -15,7 +15,7 @@ from daemons import needed
 from federation import Federation, serving
 from federation import running as nodes_running
 from raw_records import hashed
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.times import as_of_label, day_label
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, PREDICTIONS, RECEIPTS

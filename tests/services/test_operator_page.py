@@ -12,7 +12,8 @@ import httpx
 import pytest
 from cachecast_main import cachecast
 from operator_site import GB, environment, lfn, planted
-from placement_server import PlacementServer, eventually, serving
+from placement_server import PlacementServer, serving
+from waiting import eventually
 
 pytestmark = pytest.mark.service
 
@@ -32,7 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     with serving(folder / "placement.db", caches=CACHES, env=environment(folder)) as started:
         started.beat("xc1")
         # The process of the first page imports what it needs, behind all that this machine does.
-        eventually(lambda: httpx.get(f"{started.url}/operator", timeout=90).status_code == 200, within_s=240)
+        assert eventually(
+            lambda: httpx.get(f"{started.url}/operator", timeout=90).status_code == 200, within_s=240
+        )
         yield started
 
 

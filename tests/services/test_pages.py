@@ -59,7 +59,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n, policy in enumerate(policies)
     ]
     answer = EvaluationAnswer("cachecast-emea/3", "2026-03-01", "2026-03-21", tuple(rows), ("a note",))
-    export_evaluation(answer, out, title="A walk")
+    export_evaluation(answer, out)
     return out
 
 

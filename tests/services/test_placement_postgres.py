@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from daemons import needed
-from placement_server import PlacementServer, eventually, refresh, serving
+from placement_server import PlacementServer, refresh, serving
 from postgres_server import PostgresServer, running
+from waiting import eventually
 
 pytestmark = pytest.mark.service
 
@@ -27,18 +28,20 @@ def test_two_services_agree_and_outlive_their_database(postgres: PostgresServer)
     with serving(postgres.url) as first, serving(postgres.url) as second:
         for id in ("a", "b", "c"):
             (first if id == "b" else second).beat(id)
-        eventually(lambda: len(answer_of(first, "/serverRanges").get("EDGE", {}).get("servers", [])) == 3)
-        eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
+        assert eventually(
+            lambda: len(answer_of(first, "/serverRanges").get("EDGE", {}).get("servers", [])) == 3
+        )
+        assert eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
         with first.client() as operator:
             operator.put("/ds/reassign/cms:/P/E/HOT/other").raise_for_status()
-        eventually(lambda: answer_of(second, "/ds/5/cms:/P/E/HOT") == ["other"])
+        assert eventually(lambda: answer_of(second, "/ds/5/cms:/P/E/HOT") == ["other"])
         with second.client() as operator:
             operator.delete("/liveness/EDGE/c").raise_for_status()
-        eventually(lambda: len(answer_of(first, "/serverRanges")["EDGE"]["servers"]) == 2)
+        assert eventually(lambda: len(answer_of(first, "/serverRanges")["EDGE"]["servers"]) == 2)
         ranges = answer_of(first, "/serverRanges")
         postgres.stop()
         try:
-            eventually(lambda: answer_of(first, "/health")["status"] == "degraded")
+            assert eventually(lambda: answer_of(first, "/health")["status"] == "degraded")
             assert "not-shown" not in answer_of(first, "/health")["database"]
             assert answer_of(first, "/serverRanges") == ranges
             assert answer_of(first, "/ds/5/cms:/P/E/AOD") == ["EDGE"]
@@ -49,8 +52,8 @@ def test_two_services_agree_and_outlive_their_database(postgres: PostgresServer)
             assert refused.status_code == 503
         finally:
             postgres.start()
-        eventually(lambda: answer_of(first, "/health")["status"] == "ok")
-        eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
+        assert eventually(lambda: answer_of(first, "/health")["status"] == "ok")
+        assert eventually(lambda: answer_of(first, "/serverRanges") == answer_of(second, "/serverRanges"))
         assert len(answer_of(second, "/serverRanges")["EDGE"]["servers"]) == 3
     with serving(postgres.url) as again:
         assert len(answer_of(again, "/serverRanges")["EDGE"]["servers"]) == 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.times import DAY_S, as_of_label, day_label
 from features.schema import PLANS, PREDICTIONS

@@ -12,10 +12,12 @@ import pytest
 import rucio_server
 import stomp_broker
 from daemons import needed
+from folder_site import folder_site
 from raw_records import hashed
 from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
 from typer.testing import CliRunner
+from waiting import eventually
 
 from features.common.errors import CachecastError, ConfigError, ServiceError
 from jobs.cli.main import app
@@ -166,9 +168,7 @@ def test_what_rucio_lost_is_found_by_a_recheck(broker: Broker, site: Callable[[i
     sync.report(changes(here.files, {}), now_s=1.0)
     assert sync.confirm(wait_s=PATIENCE_S)["added"] == 3
     broker.publish("delete_replicas", here.rse, here.files[:1])
-    deadline = time.monotonic() + PATIENCE_S
-    while len(here.at_cache()) == 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    assert eventually(lambda: len(here.at_cache()) < 3, PATIENCE_S)
     assert changes(here.files, here.told.states(here.rse)).add == []
     sync.recheck()
     assert changes(here.files, here.told.states(here.rse)).add == here.files[:1]
@@ -266,19 +266,15 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
         path.parent.mkdir(parents=True)
         path.write_bytes(b"content")
     (cache.namespace / "other.root").write_bytes(b"of no experiment")
-    caches = tmp_path / "conf" / "caches"
-    caches.mkdir(parents=True)
-    toml = f'name = "xc"\nkind = "directory"\nurl = "{tmp_path}/cache"\norigin = "{tmp_path}/origin"\n'
-    (caches / "xc.toml").write_text(f'{toml}capacity = "1TB"\nrse = "{rse}"\n')
+    conf = str(folder_site(tmp_path, f'rse = "{rse}"\n', cache="xc"))
     options = {"URL": rucio.url, "ACCOUNT": "root", "USERNAME": "ddmlab", "PASSWORD": "secret"}
     options |= {"BROKER": f"stomp://127.0.0.1:{broker_port}", "BROKER_USERNAME": "r", "BROKER_PASSWORD": "r"}
     for key, value in options.items():
         monkeypatch.setenv(f"CACHECAST_RUCIO__{key}", value)
-    monkeypatch.setenv("CACHECAST_PUSH__JOURNAL", str(tmp_path / "push.db"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def run(*words: str, code: int = 0) -> Any:
-        answer = CliRunner().invoke(app, ["rucio", *words, "--conf", str(tmp_path / "conf"), "--json"])
+        answer = CliRunner().invoke(app, ["rucio", *words, "--conf", conf, "--json"])
         assert answer.exit_code == code, answer
         return json.loads(answer.stdout)
 
@@ -290,13 +286,13 @@ def test_the_commands_keep_rucio_in_step_with_a_cache(
     assert (first["held"], first["unnamed"], first["added"], first["unconfirmed"]) == (4, 1, 3, 0)
     for path in cache.namespace.rglob(here.files[0].name):
         path.unlink()
-    recheck = ["rucio", "sync", "--cache", "xc", "--recheck", "--conf", str(tmp_path / "conf")]
+    recheck = ["rucio", "sync", "--cache", "xc", "--recheck", "--conf", conf]
     refused = CliRunner().invoke(app, recheck)
     assert "1 of 3 replicas" in str(refused.exception)
     assert run("sync", "--cache", "xc", "--recheck", "--force")["removed"] == 1
     here.rse = rse
     assert here.at_cache() == set(here.files[1:])
-    assert b"secret" not in (tmp_path / "push.db").read_bytes()
+    assert b"secret" not in (tmp_path / "journal.db").read_bytes()
 
 
 def test_a_cache_without_an_rse_is_told_so(tmp_path: Path) -> None:

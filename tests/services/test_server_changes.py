@@ -11,7 +11,8 @@ import pytest
 import xrootd_versions
 from daemons import needed
 from pushes import item_of, run
-from steward_site import Site, eventually, name_of, running
+from steward_site import Site, name_of, running
+from waiting import eventually
 
 from prefetch.journal.journal import Journal
 from prefetch.xcache.client import XCacheTarget

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import COMMAND
+from waiting import eventually
 
 from features.common.errors import InputError, PushRejected
 from jobs.ground.settings.tree import Settings
@@ -80,13 +80,11 @@ def test_bytes_that_differ_end_it_and_nothing_stays(
 ) -> None:
     names, read = new_files(xcache, "lie"), Measuring._read
 
-    def changed_first(
-        self: Measuring, kind: Kind, number: int, spans: list[Span], timeout_s: float
-    ) -> object:
+    def changed_first(self: Measuring, kind: Kind, spans: list[Span], timeout_s: float) -> object:
         if kind.share == 1 and kind.place == "warm":
             for name in names:
                 (xcache.namespace / name[1:]).write_bytes(os.urandom(SIZE))
-        return read(self, kind, number, spans, timeout_s)
+        return read(self, kind, spans, timeout_s)
 
     monkeypatch.setattr(Measuring, "_read", changed_first)
     with pytest.raises(PushRejected, match="warm gives other bytes of /store/mc/lie"):
@@ -98,10 +96,8 @@ def test_ctrl_c_leaves_nothing_in_the_cache(xcache: Loopback, tmp_path: Path) ->
     names = new_files(xcache, "ctrl", 1)
     words = ["site-test", "--conf", str(settings(xcache, tmp_path)), "--cache", "xc", "--file", names[0]]
     with subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, text=True) as command:
-        deadline = time.monotonic() + 60
-        while not (xcache.namespace / names[0][1:]).exists():
-            assert time.monotonic() < deadline and command.poll() is None
-            time.sleep(0.02)
+        file = xcache.namespace / names[0][1:]
+        assert eventually(lambda: file.exists() or command.poll() is not None, 60, 0.02) and file.exists()
         command.send_signal(signal.SIGINT)
         _, complaints = command.communicate(timeout=180)
     assert (command.returncode, complaints.splitlines()[-1]) == (130, "interrupted")

@@ -7,7 +7,8 @@ import time
 
 import pytest
 from monitoring import Sender, close
-from steward_site import MIB, TEST_FILES, Site, eventually, name_of
+from steward_site import MIB, TEST_FILES, Site, name_of
+from waiting import eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 PATIENCE_S = 6.0

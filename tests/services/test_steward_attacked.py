@@ -11,7 +11,8 @@ import postgres_server
 import pytest
 from daemons import needed
 from monitoring import Sender, close
-from steward_site import MIB, STARTS_WITHIN_S, Site, eventually, memory_disk, name_of, running
+from steward_site import MIB, STARTS_WITHIN_S, Site, memory_disk, name_of, running
+from waiting import eventually
 
 from prefetch.steward.figures import read
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from captures import read_capture
 from daemons import needed, open_folder
-from steward_site import eventually
+from waiting import eventually
 from XRootD import client
 
 from features.schema import ACCESSES, JOB_RECORDS, arrow_schema

@@ -10,7 +10,7 @@ from pathlib import Path
 import pushes
 import pytest
 from daemons import open_folder
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.errors import InputError, TargetUnavailable
 from jobs.local_site.local.xrootd import Loopback, loopback

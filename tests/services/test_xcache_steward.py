@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from daemons import needed
-from steward_site import Site, eventually, name_of, running
+from steward_site import Site, name_of, running
+from waiting import eventually
 
 from prefetch.steward.book import Book, Datasets
 from prefetch.steward.canary import Canary, OpenFiles

@@ -1,14 +1,10 @@
-"""Logins by bearer tokens at a real XCache with the SciTokens plugin, renewed while a process runs.
-
-Each in a process of its own: the XRootD client has one login and one trust a process.
-"""
+"""Logins by bearer tokens at a real XCache with the SciTokens plugin, renewed while a process runs."""
 
 import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import cache_client
 import pytest
 import token_issuer
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,24 +15,6 @@ from jobs.local_site.local.xrootd import Loopback
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]
 Site = tuple[Loopback, Issuer, str, Path]
-_PRELUDE = """
-import sys, time
-from pathlib import Path
-from features.common.errors import CachecastError
-from jobs.ground.caches.inventory import target
-from jobs.ground.settings.tree import CacheSettings, Settings
-url, namespace, token, audience = sys.argv[1:]
-cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
-                      token=Path(token), audience=audience)
-at = target(cache)
-def told(do):
-    try:
-        return f"done {do()}"
-    except CachecastError as error:
-        return f"{type(error).__name__}: {error}"
-def fetch(name):
-    print(told(lambda: at.prefetch(f"/store/{name}", timeout_s=20)), flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +38,9 @@ def answers(
         other.replace(token)
 
     renew(tokens[0])
-    words = [sys.executable, "-c", _PRELUDE + textwrap.dedent(script), url, str(running.namespace)]
+    cache = {"url": url, "namespace": str(running.namespace), "token": str(token), "audience": AUDIENCE}
     process = subprocess.Popen(
-        [*words, str(token), AUDIENCE],
+        cache_client.words(script, **cache),
         env={"X509_CERT_DIR": str(trusted or usual), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         text=True,
         stdin=subprocess.PIPE,

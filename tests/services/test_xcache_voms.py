@@ -1,10 +1,10 @@
 """Logins by X.509 proxies at a real XCache that asks for a VO; each in a process of its own."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import cache_client
 import pytest
 import voms_site
 from daemons import needed
@@ -14,22 +14,9 @@ from jobs.local_site.local.xrootd import Loopback
 
 pytestmark = [pytest.mark.service, pytest.mark.xrootd]
 _SCRIPT = """
-import sys
-from pathlib import Path
-from features.common.errors import CachecastError
-from jobs.ground.caches.inventory import target
-from jobs.ground.settings.tree import CacheSettings
-url, namespace, proxy = sys.argv[1:]
-cache = CacheSettings(name="x", kind="xcache", url=url, capacity=10**9, namespace=Path(namespace),
-                      proxy=Path(proxy))
-at = target(cache)
-for do in (lambda: at.prefetch("/store/f", timeout_s=20), lambda: at.evict("/store/f", timeout_s=20)):
-    try:
-        print(f"done {do()}")
-    except CachecastError as error:
-        print(f"{type(error).__name__}: {error}")
-sys.stdout.flush()
-sys.exit(0)
+    fetch("f")
+    print(told(lambda: at.evict("/store/f", timeout_s=20)), flush=True)
+    sys.exit(0)
 """
 
 
@@ -42,7 +29,7 @@ def site() -> Iterator[tuple[Loopback, Authority]]:
 
 def answers(site: tuple[Loopback, Authority], proxy: Path) -> list[str]:
     url = f"root://localhost:{site[0].cache.port}"
-    words = [sys.executable, "-c", _SCRIPT, url, str(site[0].namespace), str(proxy)]
+    words = cache_client.words(_SCRIPT, url=url, namespace=str(site[0].namespace), proxy=str(proxy))
     env = {"PATH": "/usr/bin:/bin", "HOME": str(proxy.parent)} | site[1].env
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip().splitlines()

@@ -5,14 +5,15 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cinfo_writer import dump
 from monitoring import closing, fstream, opening
 
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 Record = dict[str, Any]
 START = 1772323200
@@ -24,7 +25,7 @@ SIX = "2001:db8:c00:0:c:ffff:120c:1b1"
 BLOCK = 131072
 
 
-def json_lines(records: Sequence[Record]) -> str:
+def json_lines(records: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in records)
 
 

@@ -2,11 +2,11 @@
 
 import datetime as dt
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matrix_records import json_lines
 from monitoring import Sender, close
 
 from jobs.ground.store.tables import Tables
@@ -31,7 +31,7 @@ def aaa(names: Sequence[str]) -> str:
         {"unique_id": f"r{n}", "file_lfn": name, "file_size": 9, "start_time": start_ms, "end_time": start_ms}
         for n, name in enumerate(names)
     ]
-    return "".join(json.dumps({"data": datagram}) + "\n" for datagram in data)
+    return json_lines({"data": datagram} for datagram in data)
 
 
 def osdf_log(names: Sequence[str]) -> str:
@@ -50,7 +50,7 @@ def tracer(names: Sequence[str]) -> str:
         {"tid": f"u.1:{n}@wn", "event": "openr", "path": name, "ts_access": AT_S, "storage": "T1"}
         for n, name in enumerate(names)
     ]
-    return "".join(json.dumps(record) + "\n" for record in records)
+    return json_lines(records)
 
 
 def gstream(names: Sequence[str], **changed: object) -> str:
@@ -74,14 +74,14 @@ def traces(names: Sequence[str], scope: str = "cms") -> str:
         }
         for n, name in enumerate(names)
     ]
-    return "".join(json.dumps(record) + "\n" for record in records)
+    return json_lines(records)
 
 
 def trace(**fields: object) -> str:
     """A line of Rucio's: a read of 2026-03-01."""
     start = 1772323200
     read = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
-    return json.dumps({**read, "transferEnd": start + 1, **fields}) + "\n"
+    return json_lines([{**read, "transferEnd": start + 1, **fields}])
 
 
 def pull_text(
@@ -98,4 +98,4 @@ def catalogue(names: Sequence[str], scope: str = "cms", dataset: str = "D") -> s
         {"parent_name": dataset, "scope": scope, "name": name, "bytes": 9, "created_at": "2026-04-01"}
         for name in names
     ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    return json_lines(rows)

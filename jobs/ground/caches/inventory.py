@@ -28,7 +28,7 @@ from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS, PLANS
 from jobs.ground.settings.tree import CacheSettings, Settings, site_capacities
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from prefetch.actions import Action
 from prefetch.directory import DirectoryTarget
 from prefetch.plan.rules import owners
@@ -155,11 +155,10 @@ def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.T
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
     keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
     for key in reversed(keys):
-        newest = {key: head.partitions[key]}
-        times = read_partitions(head, newest, ["scanned_at"])["scanned_at"]
+        times = head.rows_of([key], ["scanned_at"])["scanned_at"]
         if (times[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(times) else key not in plans:
-            return key, read_partitions(head, newest)
-    return None, read_partitions(head, {})
+            return key, head.rows_of([key])
+    return None, head.rows_of([])
 
 
 def _check_clock(at: XCacheTarget, cache: CacheSettings) -> None:
@@ -257,10 +256,11 @@ def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
 
 
-def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Redirector | None:
-    """The redirector before `cache`, with those of `caches` at its site as nodes; None: there is none."""
+def redirector_of(settings: Settings, cache: CacheSettings) -> Redirector | None:
+    """The redirector before `cache`, with the caches at its site as nodes; None: there is none."""
     if cache.redirector is None:
         return None
+    caches = settings.caches.values()
     nodes = dict[str, list[str]]()
     for node in caches:
         if node.at_site == cache.at_site:
@@ -274,7 +274,7 @@ def redirector_of(caches: Collection[CacheSettings], cache: CacheSettings) -> Re
 
 def serving_at(settings: Settings, cache: CacheSettings) -> frozenset[str]:
     """The caches of its site that take files now. Raises TargetUnavailable if its redirector cannot say."""
-    redirector = redirector_of(list(settings.caches.values()), cache)
+    redirector = redirector_of(settings, cache)
     undrained = frozenset(_undrained(settings, cache))
     return undrained if redirector is None else undrained & redirector.serving()
 

@@ -118,6 +118,11 @@ class Snapshot:
         """The rows of the partitions that `select` finds by `where`, as `read_partitions` reads them."""
         return read_partitions(self, self.select(**where), columns)
 
+    def rows_of(self, keys: Iterable[Key], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of those of the partitions `keys` that there are, read in the same way."""
+        partitions = {key: self.partitions[key] for key in keys if key in self.partitions}
+        return read_partitions(self, partitions, columns)
+
 
 def partitions_of(files: Iterable[StagedFile], cover: Iterable[Key]) -> dict[Key, Partition]:
     """The partitions that `files` make up; those of `cover` that have no file are empty."""
@@ -187,6 +192,11 @@ def _is_moment(text: str, form: str) -> bool:
     except ValueError:
         return False
     return moment.strftime(form) == text
+
+
+def folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
+    """The folders, each of one write, in which the files of `partitions` are."""
+    return {part.path.split("/")[0] for part in partitions.values() if part.path}
 
 
 def commit_name(number: int) -> str:

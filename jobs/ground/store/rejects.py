@@ -6,7 +6,7 @@ import tenacity
 
 from features.common.errors import ConflictError
 from features.schema import REJECTS, arrow_schema
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 
 _TRIES = 10
 
@@ -22,7 +22,7 @@ def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rej
     if not rejects.num_rows and key not in base.partitions:
         return
     columns = arrow_schema(REJECTS).names
-    old = read_partitions(base, {key: base.partitions[key]} if key in base.partitions else {}, columns)
+    old = base.rows_of([key], columns)
     is_replaced = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
     kept_and_new = [old.filter(pc.invert(is_replaced)), rejects.select(columns).cast(old.schema)]
     rows = pa.concat_tables(kept_and_new).sort_by([(name, "ascending") for name in REJECTS.key])

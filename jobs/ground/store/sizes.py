@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from features.accesses import UNKNOWN, catalogue_first, most_stated
 from features.common.arrays import IntArray
 from features.schema import ACCESSES, CONTENTS, FILES
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 
 _COLUMNS = ["did", "size_bytes"]
 
@@ -27,7 +27,7 @@ def catalogue(tables: Tables, reads: pa.Table, beside: pa.Table) -> pa.Table | N
     sources = [_stated(beside, unsized)]
     head = tables.head(CONTENTS)
     newest = {key[2]: key for key in sorted(head.partitions, key=lambda key: key[1])}
-    rows = read_partitions(head, {key: head.partitions[key] for key in newest.values()}, _COLUMNS)
+    rows = head.rows_of(newest.values(), _COLUMNS)
     sources.append(_stated(rows, _without(unsized, [_sized(sources[0])])))
     ranked = [*reversed(sources), *([] if files is None else [files])]
     whole = ranked[0]
@@ -48,8 +48,7 @@ def agreed(tables: Tables, dids: pa.Array, stated: pa.Table) -> IntArray:
 def n_unknown(tables: Tables, source: str, days: Sequence[str]) -> int:
     """The number of reads of `source` on `days` of files whose size nothing states."""
     head = tables.head(ACCESSES)
-    partitions = {key: part for key, part in head.partitions.items() if key[0] in set(days)}
-    rows = read_partitions(head, partitions, [*_COLUMNS, "source"])
+    rows = head.rows_of((key for key in head.partitions if key[0] in days), [*_COLUMNS, "source"])
     reads = rows.filter(pc.equal(rows["source"], source))
     files = catalogue(tables, reads, rows)
     known = [] if files is None else [files["did"].combine_chunks()]

@@ -5,25 +5,22 @@
 
 A commit names the directory and files of every partition. A reader loads the highest commit once and reads
 the files it names, so it never sees half of a write. What no commit names, and commits that were superseded
-days ago, go with every fiftieth commit of a table.
+days ago, go with every twentieth commit of a table.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
-import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from features.common.errors import ConflictError, SchemaError, ServiceError
-from features.common.times import DAY_S
 from features.schema import Table, arrow_schema
 from jobs.ground.store.commits import (
     COMMITS,
@@ -35,23 +32,24 @@ from jobs.ground.store.commits import (
     commit_name,
     commit_numbers,
     dump,
+    folders_of,
     load,
     partitions_of,
     read_partitions,
     snapshot_id,
 )
-from jobs.ground.store.filesystems import store_at
+from jobs.ground.store.filesystems import Store, store_at
 from jobs.ground.store.schema_check import conform, no_table, partition_groups, partition_path
+from jobs.ground.store.vacuum import USED_WITHIN_S, vacuumed
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
 _log = logging.getLogger(__name__)
-_VACUUM_EVERY = 50
+_LOCK = ".pull.lock"
+_VACUUM_EVERY = 20
 """Commits of a table from one vacuum to the next."""
-_READ_WITHIN_S = 2 * DAY_S
-"""The longest time that a reader works with a snapshot, such as an evaluation."""
 
 
 class Tables:
@@ -76,13 +74,13 @@ class Tables:
         parts = head.partitions.values()
         return [Path(head.root, part.path, name) for part in parts for name in part.files]
 
-    def exclusive(self, work: str) -> AbstractContextManager[None]:
-        """Hold the lock of `work`, for example `pull`, on these tables in a block. Raises ConflictError."""
-        return self._store.exclusive(f".{work}.lock", work)
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the lock of what is pulled on these tables in a block. Raises ConflictError."""
+        return self._store.exclusive(_LOCK, "pull")
 
-    def unlock(self, work: str) -> str | None:
-        """Break the lock of `work`; returns its holder. Raises InputError on a local folder: not needed."""
-        return self._store.unlock(f".{work}.lock")
+    def unlock(self) -> str | None:
+        """Break that lock; returns its holder. Raises InputError on a local folder: not needed."""
+        return self._store.unlock(_LOCK)
 
     def check_writable(self, *written: Table) -> None:
         """Raise ServiceError if it is already clear that these tables cannot be written."""
@@ -147,16 +145,14 @@ class Tables:
         where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
         return self.snapshot(table).rows(columns, **where)
 
-    def replace_arrow(
-        self, table: Table, data: pa.Table, *, cover: Iterable[Key] = (), base: Snapshot | None = None
-    ) -> Snapshot:
-        """Replace the partitions present in `data`, and those of `cover`; other partitions stay.
+    def replace_arrow(self, table: Table, data: pa.Table, *, base: Snapshot | None = None) -> Snapshot:
+        """Replace the partitions present in `data`; other partitions stay.
 
-        `data` has the table's columns and its partition columns as strings; other columns are dropped. A
-        partition of `cover` without a row becomes empty. `base`: the snapshot that `data` was made from, if
-        any. Raises SchemaError (nothing is written), ConflictError (another run replaced a partition).
+        `data` has the table's columns and its partition columns as strings; other columns are dropped.
+        `base`: the snapshot that `data` was made from, if any. Raises SchemaError (nothing is written),
+        ConflictError (another run replaced a partition).
         """
-        return self.replace_each(table, partition_groups(table, data), cover=cover, base=base)
+        return self.replace_each(table, partition_groups(table, data), base=base)
 
     def replace_each(
         self,
@@ -169,7 +165,8 @@ class Tables:
     ) -> Snapshot:
         """The same for rows that come by partition, each partition in one piece or more; see `replace_arrow`.
 
-        Each piece becomes a file. The partitions `drop` are left out.
+        Each piece becomes a file. A partition of `cover` without a row becomes empty, and the partitions
+        `drop` are left out.
         """
         base = base or self.head(table)
         return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
@@ -229,6 +226,7 @@ class Tables:
         store = self._store.below(table.name)
         covered = [*(checked_key(table, key) for key in cover), *([] if table.partition else [()])]
         staged = partitions_of(files, covered)
+        _refuse_lost(store, table, folders_of(staged))
         store.settle_folders(part.path for part in staged.values() if part.files)
         while True:
             head = self.head(table)
@@ -240,12 +238,16 @@ class Tables:
             changed = {k: part for k, part in staged.items() if there.get(k) != (part.digest, part.n_rows)}
             merged = {k: part for k, part in {**head.partitions, **changed}.items() if k not in drop}
             if head.number and not changed and len(merged) == len(head.partitions):
-                for name in _folders_of(staged) - _folders_of(head.partitions):
+                for name in folders_of(staged) - folders_of(head.partitions):
                     store.remove(name)
                 _log.info("table %s is unchanged: commit %d, %s", table.name, head.number, store.root)
                 return head
             new = Snapshot(table, store.root, head.number + 1, snapshot_id(table, merged), merged)
             if store.put_if_absent(commit_name(new.number), dump(new).encode()):
+                if head.number and head.number not in commit_numbers(store):
+                    # We paused for days, and what is vacuumed by now had that number before.
+                    store.remove(commit_name(new.number))
+                    continue
                 n_rows = sum(part.n_rows for part in changed.values())
                 written = (len(changed), n_rows, table.name, new.number, store.root)
                 _log.info("wrote %d partitions, %d rows of table %s: commit %d, %s", *written)
@@ -256,43 +258,15 @@ class Tables:
     def _tidy(self, table: Table) -> None:
         """Vacuum after a commit, which stands whatever becomes of that."""
         try:
-            n_removed = self.vacuum(table, grace_s=_READ_WITHIN_S)
+            n_removed = self.vacuum(table)
         except (ServiceError, SchemaError, OSError) as error:
             _log.warning("table %s keeps its old files, %s: %s", table.name, self.root, error)
         else:
             _log.info("removed %d old folders of table %s, %s", n_removed, table.name, self.root)
 
-    def vacuum(self, table: Table, *, keep: int = 20, grace_s: float = 86400.0) -> int:
-        """Delete files that no reader needs; returns the number of data folders deleted.
-
-        Kept are the last `keep` commits, commits superseded less than `grace_s` ago, the files that they
-        name, and folders younger than `grace_s`, which a writer may still use.
-        """
-        store = self._store.below(table.name)
-        if not (numbers := commit_numbers(store)):
-            return 0
-        # Our clock may be ahead, and the storage's have been: it dates all that is looked at.
-        oldest = min(store.modified_s(commit_name(numbers[-1])), time.time()) - grace_s
-
-        def is_old(name: str) -> bool:
-            try:
-                return store.modified_s(name) < oldest
-            except FileNotFoundError:  # another process has vacuumed it
-                return False
-
-        for number, successor in itertools.pairwise(numbers[: 1 - keep] if keep > 1 else numbers):
-            if not is_old(commit_name(successor)):
-                break
-            store.remove(commit_name(number))
-        current = _folders_of(self.head(table).partitions)
-        doomed = {n for n in store.names() if n.startswith("data-") and n not in current and is_old(n)}
-        for number in commit_numbers(store) if doomed else ():
-            with suppress(FileNotFoundError):
-                doomed -= _folders_of(load(table, store, number).partitions)
-        drafts = [f"{COMMITS}/{name}" for name in store.names(COMMITS) if name.endswith(".draft")]
-        for name in [*doomed, *filter(is_old, drafts)]:
-            store.remove(name)
-        return len(doomed)
+    def vacuum(self, table: Table, *, keep: int = 2, grace_s: float = USED_WITHIN_S) -> int:
+        """Delete files that no reader needs, see `vacuumed`; returns the number of data folders deleted."""
+        return vacuumed(table, self._store.below(table.name), keep=keep, grace_s=grace_s)
 
 
 def new_folder() -> str:
@@ -300,8 +274,13 @@ def new_folder() -> str:
     return f"data-{uuid.uuid4().hex}"
 
 
-def _folders_of(partitions: Mapping[Key, Partition]) -> set[str]:
-    return {part.path.split("/")[0] for part in partitions.values() if part.path}
+def _refuse_lost(store: Store, table: Table, folders: Collection[str]) -> None:
+    """Raise ConflictError if a vacuum has taken one of the staged `folders` for abandoned."""
+    for folder in folders:
+        if not store.names(folder):
+            raise ConflictError(
+                f"table {table.name}: what was written days ago and not committed has been removed; run again"
+            )
 
 
 def _refuse_conflict(

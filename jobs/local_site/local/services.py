@@ -18,7 +18,7 @@ from jobs.local_site.local import hdfs
 from jobs.local_site.local.process import Service, Services, ServiceState
 from jobs.local_site.local.site import CACHE, LocalSite, deployment_at, opened
 from jobs.local_site.local.xrootd import available, prepared
-from jobs.operator.operate import doctor
+from jobs.operator.operate import asking, doctor
 
 _LOCAL = "http://127.0.0.1"
 _DAGS = Path(__file__).parents[3] / "dags"
@@ -145,12 +145,12 @@ def _hdfs(site: LocalSite) -> Iterator[Service]:
 
 def answers(port: int, path: str) -> Callable[[], bool]:
     """A check that an HTTP server on the port answers 200 at `path`."""
-    return lambda: isinstance(doctor.fetched(f"{_LOCAL}:{port}{path}"), bytes)
+    return lambda: isinstance(asking.fetched(f"{_LOCAL}:{port}{path}"), bytes)
 
 
 def airflow_part(port: int, part: str) -> Callable[[], bool]:
     """A check that Airflow's API server reports `part` (scheduler, triggerer, dag_processor) as healthy."""
-    return lambda: not doctor.sick_parts(doctor.health(f"{_LOCAL}:{port}/api/v2/monitor/health"), [part])
+    return lambda: not doctor.sick_parts(asking.health(f"{_LOCAL}:{port}/api/v2/monitor/health"), [part])
 
 
 def takes_datagrams(port: int) -> Callable[[], bool]:

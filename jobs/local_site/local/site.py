@@ -104,7 +104,7 @@ def opened(out: Path, *, tables: str | None, xrootd: bool, hdfs: bool = False) -
 
     `tables`, or an HDFS of its own, is for the first time: later its tables stay where they are.
     """
-    out = plain_folder(out.resolve())
+    out = plain_folder(out.resolve()) if xrootd else out.resolve()
     if out.exists() and any(out.iterdir()) and not (out / _MARKER).exists():
         raise InputError(f"{out} is not empty and holds no deployment; give another --out")
     if not out.exists():

@@ -43,6 +43,12 @@ class EvaluationAnswer:
     trace: str | None = None
     capacity: str = "capacity_fraction"
 
+    @property
+    def title(self) -> str:
+        """The page's title: the first and last day, and the model or the trace."""
+        days = f"Evaluation from {self.first_day} to {self.last_day}"
+        return f"{days}, {self.trace or self.model_version or 'no candidate'}"
+
 
 _SLICE_NOTE = "Misses of one activity, in one cache for all; saved is against LRU, with bounds of 95 % each."
 _ACTING_NOTE = (
@@ -56,11 +62,11 @@ _EVALUATION_NOTE = (
 )
 
 
-def export_evaluation(answer: EvaluationAnswer, out: Path | None, *, title: str) -> None:
+def export_evaluation(answer: EvaluationAnswer, out: Path | None) -> None:
     """Write an evaluation to `out`, if given, in the format of its suffix."""
     rows, capacity = [as_row(row) for row in answer.rows], answer.capacity
     page = Page(
-        title,
+        answer.title,
         answer.notes,
         [_without_bounds(row) for row in by_merit(rows, capacity)],
         list(dict.fromkeys([verdict(rows, capacity), *savings(rows, capacity, (CHALLENGER_PLAN, STEWARD))])),

@@ -12,7 +12,7 @@ from features.common.errors import InputError, StaleInputError, bounded
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, PROMOTIONS, STEWARD, STEWARD_PLAN
 from jobs.ground.settings.tree import Settings
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.ground.text import Row
 from jobs.loop.trainings import checked_version, foreign_decision
 from models.evaluation.promotion import DailyWan, Decision, RivalComparison, decide_pair
@@ -215,7 +215,7 @@ def newest_evaluation(tables: Tables, region: str) -> tuple[str, list[Row]]:
             f"region {region!r} has no evaluation; run `cachecast evaluate --from DAY` first"
         )
     as_of = next(iter(newest.partitions))[1]
-    rows = read_partitions(newest, newest.partitions).to_pylist()
+    rows = newest.rows().to_pylist()
     if not rows:
         raise StaleInputError(f"the evaluation of region {region!r} at {as_of} is empty; evaluate again")
     if fault := _fault(rows, as_of, region):

@@ -114,13 +114,7 @@ def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAn
 def write_files(answer: EvaluationAnswer, folder: Path) -> None:
     """Write the evaluation's page and table into `folder`."""
     for file in (runs.PAGE, runs.TABLE):
-        export_evaluation(answer, folder / file, title=title_of(answer))
-
-
-def title_of(answer: EvaluationAnswer) -> str:
-    """The page's title: the first and last day, and the model or the trace."""
-    days = f"Evaluation from {answer.first_day} to {answer.last_day}"
-    return f"{days}, {answer.trace or answer.model_version or 'no candidate'}"
+        export_evaluation(answer, folder / file)
 
 
 def _evaluated(

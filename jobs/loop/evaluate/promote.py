@@ -185,7 +185,7 @@ def _point(registry: Registry, region: str, before: Versions, after: Versions) -
         if new is None and old is not None:
             registry.unpoint(region, alias)
         elif new is not None and new != old:
-            registry.point(alias, new, tags={})
+            registry.point(alias, new)
 
 
 def _retire(registry: Registry, before: Versions, after: Versions) -> None:

@@ -1,14 +1,14 @@
 """The record of an evaluation: rows of its comparison, the table evaluations, and a run in MLflow."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from features.common.arrays import IntArray
-from features.common.times import DAY_S, as_of_label, day_label
+from features.common.times import DAY_S, as_of_label
 from features.common.units import duration_label
 from features.results import BESIDE_A_STEWARD, CHALLENGER_PLAN, CHAMPION_PLAN, EVALUATIONS, LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings, Settings
@@ -107,38 +107,29 @@ def day_rows(
             "capacity_fraction": at.capacity_fraction,
             "capacity_bytes": at.comparison.capacity_bytes,
             "model_weight": at.model_weight.get(policy),
-            "on_day": day_label(day * DAY_S),
-            "wan_bytes": wan,
-            "hit_bytes": hit_bytes,
-            "requests": hits + misses,
-            "hits": hits,
-            "prefetch_bytes": prefetched,
+            **day,
+            "requests": day["hits"] + day["misses"],
             "wasted_bytes": wasted,
             "core_hours": hours,
         }
         for at in compared
         for policy, rival in at.comparison.rows.items()
-        for day, wan, hit_bytes, hits, misses, prefetched, wasted, hours in zip(
-            *(column.tolist() for column in _columns_by_day(rival.result)),
+        for day, wasted, hours in zip(
+            rival.result.daily.rows(),
+            _wasted(rival.result),
             [None] * rival.result.daily.day.size if rival.core_hours is None else rival.core_hours.tolist(),
             strict=True,
         )
     ]
 
 
-def _columns_by_day(result: Result) -> tuple[IntArray, ...]:
-    daily = result.daily
-    columns = daily.day, daily.wan_bytes, daily.hit_bytes, daily.hits, daily.misses, daily.prefetch_bytes
-    return *columns, _wasted(result)
-
-
-def _wasted(result: Result) -> IntArray:
+def _wasted(result: Result) -> list[int]:
     """Wasted bytes per day: a replay knows only their sum, split here in proportion to prefetches."""
     sums = np.cumsum(result.daily.prefetch_bytes)
     total = max(1, int(sums[-1]))
     # Differences of rounded cumulative sums: integers that add up to the sum.
     upto = [result.wasted_bytes * int(part) // total for part in sums]
-    return np.array(upto, np.int64) - np.array([0, *upto[:-1]], np.int64)
+    return [now - before for before, now in itertools.pairwise([0, *upto])]
 
 
 @dataclasses.dataclass(frozen=True)

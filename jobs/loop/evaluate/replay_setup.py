@@ -20,7 +20,7 @@ from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.schema_check import no_access, partition_groups
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.traces import from_tables
 from jobs.loop.train.ready import learned_since_s
 from models.parallel import map_parallel
@@ -122,7 +122,7 @@ def copy_tables(site: Tables, tables: Tables, *, since_s: int, until_s: int) -> 
     """Copy the site's accesses of the days of `since_s` to `until_s`, and its catalogue, into `tables`."""
     accesses = site.snapshot(ACCESSES)
     days = accesses.select(since=day_label(since_s), until=day_label(until_s))
-    pieces = ((key, read_partitions(accesses, {key: part})) for key, part in days.items())
+    pieces = ((key, accesses.rows_of([key])) for key in days)
     tables.replace_each(ACCESSES, pieces)
     if site.exists(FILES):
         tables.replace_arrow(FILES, site.read_arrow(FILES))

@@ -18,7 +18,7 @@ from features.schema import ACCESSES, REJECTS
 from jobs.ground.settings.sources import ArrivalSettings
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import workspace
 from jobs.loop.ingest.sources.workspace import Workspace
@@ -162,8 +162,7 @@ SELECT a.cache AS host, b.cache FROM hours a JOIN hours b USING (did, hour)
 def named(tables: Tables) -> tuple[int, list[str]]:
     """The number of names of caches in their own records of the last days, and what is wrong with them."""
     head = tables.head(ACCESSES)
-    last = sorted(head.partitions)[-_LAST_DAYS:]
-    rows = read_partitions(head, {key: head.partitions[key] for key in last}, _COLUMNS)
+    rows = head.rows_of(sorted(head.partitions)[-_LAST_DAYS:], _COLUMNS)
     rows = rows.filter(pc.and_(pc.is_in(rows["source"], value_set=_OWN), pc.is_valid(rows["cache"])))
     with workspace.opened(ACCESSES) as space:
         space.keep(rows.schema, rows.to_batches())

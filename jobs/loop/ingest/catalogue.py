@@ -61,7 +61,7 @@ def pull(
             values = pa.array([rucio_catalogue.line(row, site.day) for row in rows], pa.string())
             inputs = pa.repeat(pa.scalar(path), len(values))  # who named them
             space.take(query, [pa.record_batch({"value": values, "input": inputs})])
-        with tables.exclusive("pull"):
+        with tables.exclusive():
             return local_engine.merge(space, tables, Request(_NAME, path, site))
 
 

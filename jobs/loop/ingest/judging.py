@@ -15,7 +15,7 @@ from features.common.times import DAY_S, day_label, parse_as_of
 from features.results import ANNOUNCED
 from features.schema import ACCESSES, FILES, QUEUE
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.announced import LOOKS_BACK
 from jobs.loop.ingest.queued_files import at, files_named, inputs_of, known_files
 
@@ -160,7 +160,7 @@ class _Judge:
     def _read(self, keys: Sequence[Key], site: str | None) -> _Claims:
         claims = _Claims()
         for key in keys:
-            rows = read_partitions(self._queues, {key: self._queues.partitions[key]})
+            rows = self._queues.rows_of([key])
             if self._sites:
                 rows = rows.filter(pc.is_null(rows["site"]) if site is None else pc.equal(rows["site"], site))
             claims.add(rows, parse_as_of(key[1]))

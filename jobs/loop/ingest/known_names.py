@@ -13,7 +13,7 @@ from features.common.errors import ConfigError
 from features.common.names import CMS_LFN, literal
 from features.schema import ACCESSES, CONTENTS, FILES, Table, arrow_schema
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
 from jobs.loop.ingest.sources import sql, urls, workspace
 from jobs.loop.ingest.sources.urls import EXPERIMENTS, UNKNOWN, scoped
@@ -97,7 +97,7 @@ def settle(
         key for key in base.partitions if table == FILES or (table == ACCESSES and key[0] in (days or ()))
     ]
     has_files = tables.exists(FILES)
-    of_days = [_candidates(_part(base, key, _LOOKED_AT), scopes, has_files=has_files) for key in keys]
+    of_days = [_candidates(base.rows_of([key], _LOOKED_AT), scopes, has_files=has_files) for key in keys]
     if not any(len(names) for day in of_days for names in day):
         return
     paths, dids = (pc.unique(pa.chunked_array(column, pa.string())) for column in zip(*of_days, strict=True))
@@ -109,7 +109,7 @@ def settle(
         return
 
     def settled(key: Key, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-        rows = _part(base, key, columns)
+        rows = base.rows_of([key], columns)
         return rows, _settled(rows, of_paths, files, scopes)
 
     compared = [*_OF_FILE, "known_at", "source"]
@@ -117,10 +117,6 @@ def settle(
     pieces = ((key, settled(key, ACCESSES.column_names)[1].sort_by(_ORDER)) for key in changed)
     if changed:
         tables.replace_each(ACCESSES, pieces, cover=changed, base=base)
-
-
-def _part(base: Snapshot, key: Key, columns: Sequence[str]) -> pa.Table:
-    return read_partitions(base, {key: base.partitions[key]}, columns)
 
 
 def _candidates(rows: pa.Table, scopes: Mapping[str, str], *, has_files: bool) -> tuple[pa.Array, pa.Array]:

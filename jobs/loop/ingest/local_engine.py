@@ -12,7 +12,7 @@ import pyarrow as pa
 from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import known_names, merging, sources
 from jobs.loop.ingest.pull_input import (
     Changes,
@@ -47,7 +47,7 @@ class LocalEngine:
         source = sources.load_source(request.source)
         if source.is_local:
             local_path(request.path)
-        with tables.exclusive("pull"), workspace.opened(source.table) as space:
+        with tables.exclusive(), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
             space.count_refused()
             if space.unpaired is not None:
@@ -116,7 +116,7 @@ def _merged(
 ) -> Changes:
     table, base = space.table, tables.head(space.table)
     old = {key: part for key, part in base.partitions.items() if touched is None or key[0] in touched}
-    space.put("old", table.partition, (read_partitions(base, {key: part}) for key, part in old.items()))
+    space.put("old", table.partition, (base.rows_of([key]) for key in old))
     reduced = list[str]()
     if table == ACCESSES:
         where = "WHERE event_id IN (SELECT event_id FROM retracted)"
@@ -140,7 +140,7 @@ def _merged(
 
 def forget_unpaired(tables: Tables, *, before_s: int) -> None:
     """Delete the halves of days before that of `before_s` (since 1970)."""
-    with tables.exclusive("pull"):
+    with tables.exclusive():
         base = tables.head(UNPAIRED)
         old = [key for key in base.partitions if key[0] < day_label(before_s)]
         if old:
@@ -150,7 +150,7 @@ def forget_unpaired(tables: Tables, *, before_s: int) -> None:
 def _keep(tables: Tables, unpaired: pa.Table) -> None:
     """Add `unpaired`, with their day, to those of the table; one that is there stays as it is."""
     base, days = tables.head(UNPAIRED), set(unpaired["day"].to_pylist())
-    old = read_partitions(base, {key: part for key, part in base.partitions.items() if key[0] in days})
+    old = base.rows_of(key for key in base.partitions if key[0] in days)
     rows = pa.concat_tables([old, unpaired.select(old.column_names).cast(old.schema)])
     numbered = rows.append_column("at", pa.array(np.arange(rows.num_rows)))
     first = numbered.group_by([*UNPAIRED.key, "day"]).aggregate([("at", "min")])

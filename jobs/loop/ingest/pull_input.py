@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.sources import Site, load_source
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
 
@@ -190,7 +190,7 @@ def _sum(first: PullSummary, second: PullSummary) -> PullSummary:
 def earlier(tables: Tables, source: str, since: str, until: str, table: Table = ACCESSES) -> list[pa.Table]:
     """The rows of `source` in `table` on the days `since` … `until`, with their day."""
     head = tables.head(table)
-    days = (read_partitions(head, {key: part}) for key, part in head.select(since=since, until=until).items())
+    days = (head.rows_of([key]) for key in head.select(since=since, until=until))
     return [rows.filter(pc.equal(rows["source"], source)) for rows in days]
 
 

@@ -15,7 +15,7 @@ from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.rejects import replace_rejects
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import announced, judging
 from jobs.loop.ingest.announced import SOURCE
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
@@ -145,7 +145,7 @@ def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) ->
     old = {key: part for key, part in known if key[2].startswith(announced.PREFILLS)}
     if len(old) <= most:
         return
-    rows = read_partitions(head, old).sort_by([("known_at", "descending")])
+    rows = head.rows_of(old).sort_by([("known_at", "descending")])
     rows = rows.filter(pc.greater(rows["expires_at"], at(as_of_s)))
     numbered = rows.append_column("n", pa.array(range(rows.num_rows), pa.int64()))
     newest = numbered.group_by([*QUEUE.key, "cache"]).aggregate([("n", "min")])["n_min"]
@@ -156,7 +156,7 @@ def fold_prefills(tables: Tables, as_of_s: int, *, most: int = MOST_PREFILLS) ->
     }
     with contextlib.suppress(ConflictError):  # another process does the same
         tables.replace_each(QUEUE, pieces.items(), base=head, drop=old.keys() - pieces.keys())
-        tables.vacuum(QUEUE, keep=2, grace_s=_READ_WITHIN_S)
+        tables.vacuum(QUEUE, grace_s=_READ_WITHIN_S)
 
 
 def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued:
@@ -167,7 +167,7 @@ def known_work(tables: Tables, *, as_of_s: int, cache: str, site: str) -> Queued
     snapshot = tables.head(QUEUE)
     # In order of time; what is too old is forgotten.
     latest = {key[2]: key for key in sorted(snapshot.partitions) if parse_as_of(key[1]) <= as_of_s}
-    rows = read_partitions(snapshot, {key: snapshot.partitions[key] for key in latest.values()})
+    rows = snapshot.rows_of(latest.values())
     ours = pc.and_(
         pc.fill_null(pc.equal(rows["cache"], cache), True), pc.fill_null(pc.equal(rows["site"], site), True)
     )

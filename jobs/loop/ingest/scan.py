@@ -120,7 +120,7 @@ def scan(
         ).to_pylist()
         check_loss(tables, cache, held_bytes=held["bytes_on_disk"], at_s=as_of_s, share=lost_share)
         base = tables.head(CONTENTS)
-        with tables.exclusive("pull"):
+        with tables.exclusive():
             space.parse_kept(xcache_cinfo.query(cache, input).reading(site))
             merged = local_engine.merge(space, tables, request)
         known_names.name_held(space, tables, scopes, prefix)

@@ -90,7 +90,7 @@ class SparkEngine:
         return [Mark(row["path"], row["length"], row["modificationTime"]) for row in rows]
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
-        with _readable(request.path), tables.exclusive("pull"):
+        with _readable(request.path), tables.exclusive():
             records = self._read(request, paths)
             head = tables.head(records.query.table)
             whole = sources.load_source(request.source).is_whole

@@ -182,7 +182,6 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
         answers=answers,
         sections=[section for section in sections if section.rows],
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
 
 

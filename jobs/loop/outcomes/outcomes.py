@@ -17,7 +17,7 @@ from jobs.ground.caches import steward_days
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import Key, MomentKey
 from jobs.ground.store.sizes import agreed
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import STORED
 from jobs.loop.plan.file_facts import files_and_hours
 from prefetch.actions import Action, ItemState
@@ -76,7 +76,7 @@ def _verdict_of(tables: Tables, settings: Settings, *, cache: str, day_s: int) -
         inventories = head.select(since=since, until=until, owner=cache)
         keys = [key for key in inventories if parse_as_of(key[1]) <= begin_s][-1:]
     columns = ["did", "size_bytes", "bytes_on_disk", "last_detach"]
-    held = read_partitions(head, {key: head.partitions[key] for key in keys}, columns)
+    held = head.rows_of(keys, columns)
     held_s = parse_as_of(keys[0][1]) if keys else begin_s
     record = _record(tables, reads, pushed, held, settings.plan.control_share)
     begin = None

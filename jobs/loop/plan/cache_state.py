@@ -23,7 +23,7 @@ from jobs.ground.caches.inventory import held_of, is_here, serving_at, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.plan import PlanSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from jobs.loop.plan.file_facts import OriginRules, facts, plan_files, read_shares
 from prefetch.journal.journal import Journal
@@ -89,7 +89,7 @@ class CacheAtMoment:
         if not keys:
             raise StaleInputError(f"there is no plan for cache {cache!r} yet; run `cachecast plan`")
         as_of_s = parse_as_of(keys[-1][1])
-        rows = read_partitions(contents, {keys[-1]: contents.partitions[keys[-1]]})
+        rows = contents.rows_of(keys[-1:])
         pinned, tries = _pushed(settings, cache, as_of_s)
         held = [held_of(row) for row in rows.to_pylist()]
         return cls(tables, settings, settings.cache(cache), held, pinned, as_of_s, tries)

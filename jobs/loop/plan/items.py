@@ -19,7 +19,7 @@ from features.common.units import format_bytes
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
@@ -27,7 +27,7 @@ from jobs.loop.trainings import unproven_because
 from models.serving.versions import ModelVersion
 from prefetch.actions import ACTIONS, Action
 from prefetch.journal.journal import Item
-from prefetch.journal.tables import KNOWN, PLAN, PREFILL
+from prefetch.journal.tables import KNOWN, PLAN, PREFILL, UNPROVEN
 from prefetch.plan.explain import reasons
 from prefetch.plan.items import Plan
 from prefetch.target import Held
@@ -150,7 +150,7 @@ def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | N
     key, plans = MomentKey.at(as_of_s, cache), tables.head(PLANS)
     if key not in plans.partitions:
         raise StaleInputError(f"no plan for cache {cache!r} at {key.as_of}; run plan first")
-    return read_partitions(plans, {key: plans.partitions[key]}, columns)
+    return plans.rows_of([key], columns)
 
 
 def planned_files(
@@ -198,7 +198,7 @@ class PlannedItems:
     cache: str
     as_of_s: int
     kind: str
-    basis: str
+    basis: str = UNPROVEN
 
     @property
     def model(self) -> ModelVersion:
@@ -236,7 +236,7 @@ class PlannedItems:
         )
 
 
-def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> PlannedItems:
+def planned_items(tables: Tables, cache: str, as_of_s: int) -> PlannedItems:
     """The items of a plan, each with the origin of its file. Raises StaleInputError if there is no plan."""
     columns = [*_COPIED, "expires_at", "needs_model", "origin", *MODEL_COLUMNS]
     rows = planned(tables, cache, as_of_s, columns)
@@ -245,8 +245,7 @@ def planned_items(tables: Tables, cache: str, as_of_s: int, basis: str) -> Plann
     rows = rows.set_column(rows.column_names.index("needs_model"), "needs_model", needs)
     # A prefill follows no predictions, and replaces nothing but its own files; it is never empty.
     follows = not rows.num_rows or pc.any(pc.is_valid(rows["model_version"])).as_py()
-    kind = PLAN if follows else PREFILL
-    return PlannedItems(rows, cache, as_of_s, kind, basis)
+    return PlannedItems(rows, cache, as_of_s, PLAN if follows else PREFILL)
 
 
 def unproven_plan(tables: Tables, plan: PlannedItems, region: str) -> str | None:

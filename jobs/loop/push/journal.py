@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import tenacity
 
 from features.common.arrays import pages
 from features.common.errors import ConflictError, ServiceError
@@ -121,24 +122,20 @@ def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s:
         journal.pruning.forget(cache, as_of_s, before_s=before_s, now_s=now_s)
 
 
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type(ConflictError),
+    stop=tenacity.stop_after_attempt(_WRITE_ATTEMPTS),
+    reraise=True,
+)
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
     """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
 
-    Raises ConflictError if other pushers of the plan commit first, time after time.
+    Raises ConflictError if other pushers of the plan commit first, time after time; the journal is newer.
     """
-    key = MomentKey.at(as_of_s, cache)
-    for attempt in range(1, _WRITE_ATTEMPTS + 1):
-        rows = _in_journal(journal, cache, as_of_s)
-        # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
-        if journal.pruning.pruned_at_s(cache, as_of_s) is not None:
-            return
-        try:
-            tables.replace_partition(RECEIPTS, rows, key)
-            return
-        except ConflictError:
-            # Another pusher of the same plan committed first. The journal is newer than both.
-            if attempt == _WRITE_ATTEMPTS:
-                raise
+    rows = _in_journal(journal, cache, as_of_s)
+    # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
+    if journal.pruning.pruned_at_s(cache, as_of_s) is None:
+        tables.replace_partition(RECEIPTS, rows, MomentKey.at(as_of_s, cache))
 
 
 def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:

@@ -17,7 +17,7 @@ from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import PLANS, QUEUE, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.announced import PREFILLS
 from jobs.loop.ingest.queue import check_state, fold_prefills, write
 from jobs.loop.ingest.queue_entries import Checked, check_entries
@@ -233,6 +233,6 @@ def _fetched_bytes(moment: CacheAtMoment) -> int:
     """What prefills of the last cycle fetch: many together are bounded as one is."""
     since_s, plans = moment.as_of_s - moment.cycle_s, moment.tables.head(PLANS)
     keys = plans.select(since=day_label(since_s), until=day_label(moment.as_of_s), owner=moment.cache.name)
-    recent = {key: part for key, part in keys.items() if since_s < parse_as_of(key[1]) < moment.as_of_s}
-    rows = read_partitions(plans, recent, ["cost_bytes", "model_version"])
+    recent = (key for key in keys if since_s < parse_as_of(key[1]) < moment.as_of_s)
+    rows = plans.rows_of(recent, ["cost_bytes", "model_version"])
     return pc.sum(rows["cost_bytes"].filter(pc.is_null(rows["model_version"]))).as_py() or 0

@@ -33,7 +33,7 @@ from jobs.loop.plan.items import (
 from jobs.loop.push.journal import check_known, prune, write_receipts
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.tables import PROMOTED, UNPROVEN, Heading
+from prefetch.journal.tables import PROMOTED, Heading
 from prefetch.push.attempt import PushLimits
 from prefetch.push.push import PushSummary, push, sources_seen
 from prefetch.push.worker import UNMEASURED_S
@@ -98,7 +98,7 @@ def run(
     there is no plan, LimitError, and NotDueError.
     """
     tables, name = Tables.of(settings), settings.cache(cache).name
-    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    plan = planned_items(tables, name, as_of_s)
     if not force:
         share = settings.plan.evict_share
         check_planned_evictions(tables, plan.rows, cache=name, at_s=as_of_s, share=share)
@@ -179,7 +179,7 @@ def _work(settings: Settings, cache: str, *, evict_now: bool, force: bool) -> It
         check_known(settings, tables, journal, configured.name, now_s=time.time())
         overrides_steward = evict_now and not limits.evicts
         limits = dataclasses.replace(limits, evicts=limits.evicts or evict_now)
-        redirector = redirector_of(list(settings.caches.values()), configured)
+        redirector = redirector_of(settings, configured)
         at, region = target(configured, redirector=redirector), settings.region.name
         share = settings.plan.evict_share if overrides_steward and not force else None
         yield PushRun(
@@ -325,7 +325,7 @@ def dry_run(settings: Settings, *, cache: str, as_of_s: int, listed: FileFilter)
     """The items of a plan; neither the cache nor the journal is touched. Raises StaleInputError."""
     tables, configured = Tables.of(settings), settings.cache(cache)
     name = configured.name
-    plan = planned_items(tables, name, as_of_s, UNPROVEN)
+    plan = planned_items(tables, name, as_of_s)
     receipts = tables.head(RECEIPTS).rows(["item_id", "state"], as_of=as_of_label(as_of_s), owner=name)
     done = receipts.filter(pc.equal(receipts["state"], ItemState.DONE))["item_id"].combine_chunks()
     rows = plan.rows.filter(pc.invert(pc.is_in(plan.rows["item_id"], value_set=done)))

@@ -188,7 +188,6 @@ class KeptPins:
             if pins == self._written:
                 return os.utime(self._file)
             self._written = None
-            self._file.parent.mkdir(parents=True, exist_ok=True)
             files.write(self._file, json.dumps(pins), mode=0o600, settle=False)
             self._written = pins
         except OSError as error:

@@ -13,7 +13,7 @@ from features.schema import ACCESSES
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings, TrainingSettings
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Partition, Snapshot, read_partitions
+from jobs.ground.store.tables import Snapshot
 from jobs.loop.train.engines import FeatureWork, LabelWork, RegionData, Written, check_on_grid, written
 from jobs.loop.train.states import States
 from models.learning.frame import sampled
@@ -118,21 +118,21 @@ def training_sample(
     """
     spec = data.spec
     soonest = min(spec.horizons_s)
-    learned_from = {
-        key: part
-        for key, part in sorted(features.partitions.items())
+    learned_from = [
+        key
+        for key in sorted(features.partitions)
         if key[2] == data.region and key in labels.partitions and parse_as_of(key[1]) + soonest <= until_s
-    }
-    n_rows = sum(part.n_rows for part in learned_from.values())
+    ]
+    n_rows = sum(features.partitions[key].n_rows for key in learned_from)
     if not n_rows:
         raise StaleInputError(
             f"no features with labels matured by {as_of_label(until_s)}; "
             "run `cachecast features` for more days; without earlier records, wait for some days of them"
         )
     pieces = []
-    for key, part in learned_from.items():
-        inputs = feature_sample(features, key, part, spec=spec, share=max_rows / n_rows)
-        targets = read_partitions(labels, {key: labels.partitions[key]}, ["did", *spec.label_columns])
+    for key in learned_from:
+        inputs = feature_sample(features, key, spec=spec, share=max_rows / n_rows)
+        targets = labels.rows_of([key], ["did", *spec.label_columns])
         frame: pd.DataFrame = inputs.to_pandas()
         frame = frame.merge(targets.to_pandas(), how="inner", on="did", validate="one_to_one")
         frame = frame.astype(dict.fromkeys(spec.numeric_columns, np.float32)).sort_values("did")
@@ -140,10 +140,8 @@ def training_sample(
     return pd.concat(pieces, ignore_index=True)
 
 
-def feature_sample(
-    features: Snapshot, key: Key, part: Partition, *, spec: FeatureSpec, share: float
-) -> pa.Table:
+def feature_sample(features: Snapshot, key: Key, *, spec: FeatureSpec, share: float) -> pa.Table:
     """About a `share` of one as_of's rows: did, dataset, and every model input."""
     inputs = dict.fromkeys(["did", "dataset", *spec.numeric_columns, *spec.categorical_columns])
-    rows = read_partitions(features, {key: part}, list(inputs))
+    rows = features.rows_of([key], list(inputs))
     return rows.filter(pa.array(sampled(rows["did"].to_pylist(), key[1], share)))

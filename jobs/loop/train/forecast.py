@@ -141,7 +141,6 @@ def _table(series: Series, results: Sequence[HorizonForecast]) -> pd.DataFrame:
 
 
 def _write(out: Path, table: pd.DataFrame) -> int:
-    out.parent.mkdir(parents=True, exist_ok=True)
     with files.replaced(out) as draft:
         table.to_csv(draft, index=False, float_format="%.6f", lineterminator="\n")
     return len(table)

@@ -10,7 +10,7 @@ from features.schema import PREDICTIONS
 from features.spec import FeatureSpec
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import Key, MomentKey
-from jobs.ground.store.tables import Partition, Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Partition, Snapshot, Tables
 from jobs.loop.train.engines import Engines, Written, check_on_grid, written
 from jobs.loop.train.features import feature_sample
 from jobs.loop.train.ready import check_features
@@ -68,10 +68,7 @@ def run(settings: Settings, *, as_ofs: Sequence[int], alias: str | None = None) 
     partitions: dict[Key, Partition] = {key: features.partitions[key] for key in keys}
     engines = Engines.of(settings)
     if engines.is_local(sum(part.n_rows for part in partitions.values())):
-        pieces = (
-            (key, models.table(read_partitions(features, {key: partitions[key]}), map_parallel))
-            for key in keys
-        )
+        pieces = ((key, models.table(features.rows_of([key]), map_parallel)) for key in keys)
         snapshot = tables.replace_each(PREDICTIONS, pieces, cover=keys, base=base)
     else:
         from jobs.loop.train.spark_engine import staged  # noqa: PLC0415  Spark is loaded where it is used
@@ -92,8 +89,7 @@ def _watch(
     """
     alarms = []
     for key in keys:
-        part = features.partitions[key]
-        if not part.n_rows:
+        if not features.partitions[key].n_rows:
             continue
         drifts = _drift(models, features, key, spec)
         is_new = parse_as_of(key.as_of) - models.bundle.until_s < DAY_S
@@ -113,8 +109,8 @@ def _watch(
 
 
 def _drift(models: RegionModels, features: Snapshot, key: MomentKey, spec: FeatureSpec) -> list[Drift]:
-    part, bundle = features.partitions[key], models.bundle
-    sample = feature_sample(features, key, part, spec=spec, share=DRIFT_ROWS / part.n_rows)
+    bundle, share = models.bundle, DRIFT_ROWS / features.partitions[key].n_rows
+    sample = feature_sample(features, key, spec=spec, share=share)
     if not sample.num_rows:
         return []
     matrix = arrow_matrix(sample.combine_chunks().to_batches()[0], bundle.vocabulary, bundle.columns)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from features.schema import DORMANT, FILES, PREDICTIONS, STATES, Table
 from jobs.ground.spark.exchange import PartFile, Staging, Written, part_files
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
+from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
 from jobs.loop.train.spark_parts import CATALOGUE, READS, STATE, FeatureParts, LabelParts, read_parts
 from models.serving.bundle import RegionModels
@@ -82,7 +82,7 @@ class SparkEngine:
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
         done = self.write_features(tables, work, base=tables.head(work.spec.features_table))
         for key in work.keys:
-            yield read_partitions(done, {key: done.partitions[key]})
+            yield done.rows_of([key])
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         n_pairs = _n_rows(work.partitions)

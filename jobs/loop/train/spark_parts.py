@@ -128,7 +128,7 @@ class FeatureParts:
         return kind[:1], rows
 
     def _is_disputed(self, kind: Kind, rows: pa.Table) -> BoolArray:
-        files = _hashes(rows[_NAMES[kind]]) >> _PART_BITS
+        files = text_hashes(rows[_NAMES[kind]]) >> _PART_BITS
         places = np.searchsorted(self.disputed, files)
         is_disputed: BoolArray = np.append(self.disputed, self.disputed[-1:])[places] == files
         return is_disputed
@@ -143,7 +143,7 @@ def _by_stated_dataset(kind: Kind, rows: pa.Table, n_parts: int) -> Iterator[Pie
     name = rows[_NAMES[kind]]
     part = _stated_part(rows["dataset"], name, alone="" if kind == STATE else ALONE, n_parts=n_parts)
     yield from sent(kind, rows, part, n_parts)
-    claims = _distinct(_hashes(name) >> _PART_BITS << _PART_BITS | part.astype(np.uint64))
+    claims = _distinct(text_hashes(name) >> _PART_BITS << _PART_BITS | part.astype(np.uint64))
     of_claim = (claims >> _PART_BITS) % np.uint64(n_parts)
     for k in range(n_parts):
         yield n_parts + k, (_CLAIMS, claims[of_claim == k].tobytes())
@@ -165,12 +165,6 @@ def _distinct(words: Words) -> Words:
     words = np.sort(words)
     distinct: Words = words[np.append(True, words[1:] != words[:-1])[: words.size]]
     return distinct
-
-
-def _hashes(names: pa.ChunkedArray) -> Words:
-    coded = pc.dictionary_encode(whole(names))
-    hashes: Words = text_hashes(coded.dictionary)[coded.indices.to_numpy()]
-    return hashes
 
 
 def _known(rows_by_kind: Mapping[Kind, pa.Table]) -> tuple[pa.Table, pa.Table, Stored]:

@@ -100,7 +100,7 @@ class States:
         ]
         self.tables.replace_rows(CONSUMED, rows, here)
         for table in (STATES, DORMANT, CONSUMED):
-            self.tables.vacuum(table, keep=2, grace_s=VACUUM_AFTER_S)
+            self.tables.vacuum(table, grace_s=VACUUM_AFTER_S)
 
     def _carried_on(
         self, key: MomentKey, state: Partition, accesses: Snapshot, as_of_s: int
@@ -159,7 +159,7 @@ class States:
         consumed, dormant = self.tables.head(CONSUMED), self.tables.head(DORMANT).partitions
         if key not in consumed.partitions:
             return None
-        rows = read_partitions(consumed, {key: consumed.partitions[key]}).to_pylist()
+        rows = consumed.rows_of([key]).to_pylist()
         if not rows or any(row["made_by"] != self._settings_digest for row in rows):
             return None
         days: dict[str, DayInState] = {}

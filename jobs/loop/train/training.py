@@ -94,7 +94,7 @@ def _deliver(
     region, until_s = training.region, trained.bundle.until_s
     keep_training(tables, region=region, until_s=until_s, version=done.version, digest=done.digest)
     # Last, as a version without its row in the table trainings is not read.
-    patiently(lambda: registry(mlflow).point(CANDIDATE, done.version, tags={}), patience_s=mlflow.patience)
+    patiently(lambda: registry(mlflow).point(CANDIDATE, done.version), patience_s=mlflow.patience)
     return done.version, reports
 
 

@@ -3,25 +3,17 @@
 import configparser
 import contextlib
 import dataclasses
-import http.client
-import importlib.metadata
-import importlib.util
 import os
-import socket
-import sqlite3
 import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
-from features.common import files, strict_json
+from features.common import files
 from features.common.errors import (
     CachecastError,
     ConfigError,
@@ -29,7 +21,6 @@ from features.common.errors import (
     ServiceError,
     TargetUnavailable,
     bounded,
-    without_login,
 )
 from features.common.hosts import is_loopback
 from features.schema import FILES
@@ -41,31 +32,15 @@ from jobs.ground.spark import java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import arrivals
 from jobs.loop.ingest.sources.urls import GUESSED
+from jobs.operator.operate.asking import TIMEOUT_S, Check, accepts, answers, health
+from jobs.operator.operate.asking_mlflow import mlflow
 from prefetch.xcache.rolling import check_heartbeat
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import ThreadConnections, version_of
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
-TIMEOUT_S = 3.0
-MAX_BYTES = 2**20  # longest answer that is read
-_OUT_OF_DATE = (
-    ": its database schema is not that of its version; back the database up, then run beside the server: "
-    "mlflow db upgrade DATABASE_URI"
-)
-_AUTHORITIES = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Variables by which MLflow's client knows whom to believe: the first that is set."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-    """One line of the doctor's table: `state` is ok, off (not configured) or bad."""
-
-    part: str
-    configured: str
-    state: str
-    detail: str
 
 
 def run(settings: Settings) -> list[Check]:
@@ -134,7 +109,7 @@ def _spark(master: str) -> Check:
         return Check(
             "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
         )
-    return _accepts("spark", master, _SPARK_PORT)
+    return accepts("spark", master, _SPARK_PORT)
 
 
 def _cache(cache: CacheSettings) -> Check:
@@ -147,7 +122,7 @@ def _cache(cache: CacheSettings) -> Check:
             f"no such folder: {', '.join(missing)}" if missing else f"a folder, filled from {cache.origin}"
         )
         return Check(part, cache.url, "bad" if missing else "ok", detail)
-    check = _accepts(part, cache.url, _XROOTD_PORT)
+    check = accepts(part, cache.url, _XROOTD_PORT)
     return check if check.state == "bad" else _with_version(check, cache)
 
 
@@ -185,126 +160,6 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
         detail = f"{check.detail}, but does not tell its version: no XRootD, or it does not know us"
         return dataclasses.replace(check, state="bad", detail=detail)
     return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
-
-
-def _accepts(part: str, url: str, default_port: int) -> Check:
-    """Whether the host and port of `url` accept a connection."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        host, port = parts.hostname or "localhost", parts.port or default_port
-    except ValueError:
-        return Check(part, url, "bad", "not a URL with a port")
-    try:
-        with socket.create_connection((host, port), timeout=TIMEOUT_S):
-            return Check(part, url, "ok", f"{host}:{port} accepts connections")
-    except OSError as error:
-        return Check(part, url, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
-
-
-def answers(part: str, configured: str, url: str, *, tls: ssl.SSLContext | None = None) -> Check:
-    """Whether `url` answers with success."""
-    reply = fetched(url, tls=tls)
-    if isinstance(reply, str):
-        return Check(part, configured, "bad", reply)
-    return Check(part, configured, "ok", "answers (200)")
-
-
-def health(url: str, *, tls: ssl.SSLContext | None = None) -> dict[str, Any] | str:
-    """The JSON object at `url`, or why there is none."""
-    reply = fetched(url, tls=tls)
-    if isinstance(reply, str):
-        return reply
-    try:
-        content = strict_json.loads(reply)
-    except ValueError:
-        content = None
-    return content if isinstance(content, dict) else "answers, but not as this service"
-
-
-def fetched(url: str, *, tls: ssl.SSLContext | None = None) -> bytes | str:
-    """What `url` answers, or why it does not."""
-    if not url.startswith(("http://", "https://")):
-        return "not an http(s) URL"
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=tls) as reply:  # noqa: S310 - see above
-            content: bytes = reply.read(MAX_BYTES)
-            return content
-    except urllib.error.HTTPError as error:
-        text = b""
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            text = error.read(MAX_BYTES)
-        return f"answers {error.code}{_OUT_OF_DATE if b'out-of-date database schema' in text else ''}"
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return f"does not answer ({type(error).__name__})"
-
-
-def mlflow(uri: str) -> Check:
-    """Whether MLflow answers, and can read its database."""
-    if uri.startswith("sqlite:"):
-        fault = _schema_fault(uri)
-        return Check("mlflow", uri, "bad" if fault else "ok", fault or "a file on this machine")
-    address = without_login(uri)  # its health needs no login
-    try:
-        tls = _tls_to_mlflow()
-    except OSError as error:
-        why = "no certificate can be read where MLFLOW_TRACKING_…_CERT_PATH (or …_CA_BUNDLE) says"
-        return Check("mlflow", address, "bad", f"{why} ({error.strerror})")
-    check = answers("mlflow", address, f"{address.rstrip('/')}/health", tls=tls)
-    if check.state == "bad":
-        return check
-    reply = fetched(f"{address.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1", tls=tls)
-    # Any other refusal may be for want of a login.
-    is_bad = isinstance(reply, str) and _OUT_OF_DATE in reply
-    return dataclasses.replace(check, state="bad", detail=str(reply)) if is_bad else check
-
-
-def _tls_to_mlflow() -> ssl.SSLContext:
-    """Whom MLflow's own client believes, and how it names itself. Raises OSError."""
-    trusted = next((path for name in _AUTHORITIES if (path := os.environ.get(name))), None)
-    is_folder = trusted is not None and Path(trusted).is_dir()
-    file, folder = (None, trusted) if is_folder else (trusted, None)
-    context = ssl.create_default_context(cafile=file, capath=folder)
-    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in ("true", "1"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if own := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
-        context.load_cert_chain(own)
-    return context
-
-
-def _schema_fault(uri: str) -> str | None:
-    """Why this MLflow cannot read its database file; None if it can, or will make it."""
-    package = importlib.util.find_spec("mlflow")
-    if package is None or package.origin is None or importlib.util.find_spec("alembic") is None:
-        return None  # a cache's host has no MLflow that would read it
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
-    from sqlalchemy import make_url  # noqa: PLC0415
-
-    file = Path(str(make_url(uri).database or ""))
-    if not file.is_file():
-        return None
-    try:
-        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            has_any = database.execute(
-                "SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'"
-            ).fetchone()
-            stated = (
-                database.execute("SELECT version_num FROM alembic_version").fetchone() if has_any else None
-            )
-    except sqlite3.Error as error:
-        return bounded(f"cannot be read ({error}); is it a database of MLflow's?", 200)
-    # MLflow itself takes seconds to be imported.
-    steps = ScriptDirectory(str(Path(package.origin).parent / "store" / "db_migrations"))
-    heads, known = steps.get_heads(), {step.revision for step in steps.walk_revisions()}
-    if stated is None or [stated[0]] == heads:
-        return None
-    version, schema = importlib.metadata.version("mlflow"), bounded(str(stated[0]), 40)
-    if stated[0] in known:
-        older = f"schema {schema} is older than MLflow {version} reads"
-        return f"{older}: back it up, then run: mlflow db upgrade {uri}"
-    return (
-        f"schema {schema} is unknown to MLflow {version}, so a newer one wrote it: install that one here, or "
-        "restore the backup made before its upgrade (mlflow db upgrade leads forward only)"
-    )
 
 
 def placement(serve: ServeSettings) -> Check:

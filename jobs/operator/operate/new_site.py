@@ -102,7 +102,6 @@ def run(site: NewSite, *, out: Path, force: bool, now_s: int) -> WrittenSite:
     try:
         if complete.cache and not _is_server(complete.cache):
             Path(complete.cache).mkdir(parents=True, exist_ok=True)
-        out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, text)
     except OSError as error:
         raise InputError(f"cannot write {error.filename}: {error.strerror}; choose another folder") from None

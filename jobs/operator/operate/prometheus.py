@@ -73,7 +73,6 @@ def leave(where: Path, name: str, samples: Iterable[Sample]) -> None:
         if metric not in gauges:
             gauges[metric] = Gauge(metric, text, list(labels), registry=registry)
         (gauges[metric].labels(**labels) if labels else gauges[metric]).set(value)
-    where.mkdir(parents=True, exist_ok=True)
     # node_exporter reads it, as another account.
     place = where / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"
     files.write(place, generate_latest(registry), mode=0o644, settle=False)

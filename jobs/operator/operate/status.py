@@ -87,7 +87,7 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
     withheld = None
     if plan_at and plan_at != push_at:
         try:
-            items = planned_items(tables, name, parse_as_of(plan_at), UNPROVEN)
+            items = planned_items(tables, name, parse_as_of(plan_at))
             withheld = unproven_plan(tables, items, region)
         except ServiceError as error:
             withheld = str(error)

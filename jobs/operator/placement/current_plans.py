@@ -1,7 +1,6 @@
 """The current plan of each cache: what its pushes may still carry out."""
 
 import datetime as dt
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +8,7 @@ import pyarrow.compute as pc
 from features.common.times import DAY_S, as_of_label
 from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Snapshot, Tables, read_partitions
+from jobs.ground.store.tables import Snapshot, Tables
 from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState
 
@@ -29,12 +28,12 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     # A plan writes the cache's inventory, a prefill does not: the newest plan, and the prefills since.
     planned = [position for position, key in enumerate(keys) if key in inventories]
     keys = keys[planned[-1] if planned else -1 :]
-    items = _rows(plans, keys[-1:], _ITEMS)
+    items = plans.rows_of(keys[-1:], _ITEMS)
     for key in reversed(keys[:-1]):
-        older = _rows(plans, [key], _ITEMS)
+        older = plans.rows_of([key], _ITEMS)
         is_replaced = pc.is_in(older["did"], value_set=items["did"].combine_chunks())
         items = pa.concat_tables([items, older.filter(pc.invert(is_replaced))])
-    rows = _rows(tables.head(RECEIPTS), keys, ["item_id", "state"])
+    rows = tables.head(RECEIPTS).rows_of(keys, ["item_id", "state"])
     given_up = rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
     is_given_up = pc.is_in(items["item_id"], value_set=given_up)
     now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
@@ -44,7 +43,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
 def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:
     """The items of `current_plan` that pushes may carry out: of `champion`, of no model, or pushed before."""
     plan, receipts = current_plan(tables, cache, as_of_s), tables.head(RECEIPTS)
-    pushed = _rows(receipts, _partitions_of_last_day(receipts, cache, as_of_s), ["item_id"])
+    pushed = receipts.rows_of(_partitions_of_last_day(receipts, cache, as_of_s), ["item_id"])
     acts = pc.is_in(plan["item_id"], value_set=pushed["item_id"].combine_chunks())
     acts = pc.or_(acts, pc.invert(pc.coalesce(plan["needs_model"], pc.is_valid(plan["model_version"]))))
     if champion is not None and champion.digest is not None:
@@ -60,9 +59,3 @@ def _partitions_of_last_day(snapshot: Snapshot, cache: str, as_of_s: int) -> lis
     since, until = as_of_label(as_of_s - DAY_S), as_of_label(as_of_s)
     keys = [key for key in snapshot.partitions if key[2] == cache and since < key[1] <= until]
     return sorted(keys, key=lambda key: key[1])
-
-
-def _rows(snapshot: Snapshot, keys: Sequence[Key], columns: Sequence[str]) -> pa.Table:
-    """The rows of those of the partitions `keys` that there are."""
-    partitions = {key: snapshot.partitions[key] for key in keys if key in snapshot.partitions}
-    return read_partitions(snapshot, partitions, columns)

@@ -80,13 +80,14 @@ def server(
     """
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
+    logins, joinable = _logins(serve, known)
     options = Options(
         liveness_s=serve.liveness,
         forget_s=serve.forget,
         max_wait_s=serve.max_wait,
         never=serve.never,
         members=members(known),
-        federations=joinable(serve, known),
+        federations=joinable,
         taken=frozenset(cache.name for cache in known),
         clusters={name: _cluster(serve, site, job_read_rate_bytes_s) for name, site in serve.sites.items()},
         cluster=_cluster(serve, SiteSettings(), job_read_rate_bytes_s),
@@ -94,7 +95,7 @@ def server(
     service = Service(options, now_s=now_s)
     keeper = Synchroniser(service, PlacementTables(serve.database), every_s=serve.sync)
     hosts = {serve.host, socket.gethostname(), socket.getfqdn(), *serve.hosts}
-    front = application(service, keeper, tokens(serve, known), gate, operator, hosts=hosts)
+    front = application(service, keeper, logins, gate, operator, hosts=hosts)
     config = uvicorn.Config(
         front,
         loop="uvloop",
@@ -179,44 +180,28 @@ def _address(cache: CacheSettings) -> str:
         raise ConfigError(f"caches.{cache.name}.{key}", str(error)) from None
 
 
-def tokens(serve: ServeSettings, caches: Sequence[CacheSettings]) -> Tokens:
-    """All logins. Raises ConfigError, also if tokens would be sent unencrypted."""
+def _logins(serve: ServeSettings, caches: Sequence[CacheSettings]) -> tuple[Tokens, frozenset[str]]:
+    """All logins, and the sites that nodes may join without being configured.
+
+    Raises ConfigError, also if tokens would be sent unencrypted.
+    """
     operator = read_token(serve.token.get_secret_value(), serve.token_file, "serve.token")
     own = read_folder(serve.cache_tokens, {cache.name for cache in caches}, "serve.cache_tokens")
-    signed, subjects = SignedTokens(issuers(serve, caches)), certificates(serve, caches)
-    logins = Tokens(operator, own, node_tokens(serve, caches), signed, subjects)
+    sites = {cache.at_site for cache in caches}
+    nodes = read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
+    issuers = [
+        Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
+        for url, of in serve.issuers.items()
+    ]
+    subjects = _owners(serve.client_subjects, caches, "serve.client_subjects")
+    logins = Tokens(operator, own, nodes, SignedTokens(issuers), subjects)
     if logins and not (serve.tls_cert or serve.plain_http or is_loopback(serve.host)):
         raise ConfigError(
             "serve.host",
             f"tokens would come to {serve.host} unencrypted: set tls_cert and tls_key, or plain_http = true",
         )
-    return logins
-
-
-def node_tokens(serve: ServeSettings, caches: Iterable[CacheSettings]) -> dict[str, str]:
-    """The token of each site's nodes that are not configured. Raises ConfigError."""
-    sites = {cache.at_site for cache in caches}
-    return read_folder(serve.federation_tokens, sites, "serve.federation_tokens")
-
-
-def joinable(serve: ServeSettings, caches: Sequence[CacheSettings]) -> frozenset[str]:
-    """The sites that nodes may join without being configured. Raises ConfigError."""
-    signed = [owner for issuer in issuers(serve, caches) for owner in issuer.owners.values()]
-    owners = [*signed, *certificates(serve, caches).values()]
-    return frozenset({*node_tokens(serve, caches), *filter(None, map(federation_of, owners))})
-
-
-def issuers(serve: ServeSettings, caches: Sequence[CacheSettings]) -> list[Issuer]:
-    """The issuers of signed tokens. Raises ConfigError."""
-    return [
-        Issuer(url, of.keys, of.audience, _owners(of.subjects, caches, f"serve.issuers.{url}.subjects"))
-        for url, of in serve.issuers.items()
-    ]
-
-
-def certificates(serve: ServeSettings, caches: Sequence[CacheSettings]) -> dict[str, str]:
-    """Whom certificates speak for, by subject. Raises ConfigError."""
-    return _owners(serve.client_subjects, caches, "serve.client_subjects")
+    owners = [*(owner for issuer in issuers for owner in issuer.owners.values()), *subjects.values()]
+    return logins, frozenset({*nodes, *filter(None, map(federation_of, owners))})
 
 
 def _owners(roles: Mapping[str, str], caches: Sequence[CacheSettings], where: str) -> dict[str, str]:

@@ -80,7 +80,6 @@ def run(
         sections=sections,
         capacities=Capacities(values=sizes, picked=sizes[len(sizes) // 2] if sizes else None),
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     return {"report": str(out), "page_bytes": len(html.encode())}
 

@@ -105,7 +105,6 @@ def run(settings: Settings, selection: JobSelection, *, out: Path | None = None)
             by_region=tuple(groups(database, "region")),
         )
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         files.write(out, efficiency_page(answer, f"{selection.since} to {selection.until}"))
     return answer
 

@@ -12,7 +12,7 @@ from features.common.errors import StaleInputError
 from features.common.hosts import hosts_of
 from features.common.times import DAY_S, day_label, parse_as_of
 from features.schema import ACCESSES, JOB_RECORDS, Table
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.sources import workspace
 from jobs.operator.site_report.recorded import give_origins
 from replay.study.benefit import Region
@@ -152,9 +152,9 @@ def _days(
 ) -> Iterator[pa.Table]:
     """The rows of each selected day, of selected values in columns `only`; first a table without rows."""
     head = tables.head(table)
-    yield read_partitions(head, {}, columns)
-    for key, part in head.select(since=selection.since, until=selection.until).items():
-        rows = read_partitions(head, {key: part}, columns)
+    yield head.rows_of([], columns)
+    for key in head.select(since=selection.since, until=selection.until):
+        rows = head.rows_of([key], columns)
         for name in only:
             if (value := getattr(selection, name)) is not None:
                 rows = rows.filter(pc.equal(rows[name], value))

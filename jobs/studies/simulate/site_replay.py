@@ -86,22 +86,8 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
 
 
 def _days(row: Row) -> list[dict[str, object]]:
-    daily = row.result.daily
-    columns = (daily.day, daily.hits, daily.misses, daily.hit_bytes, daily.wan_bytes)
-    return [
-        {
-            "policy": row.policy,
-            "capacity_bytes": row.capacity_bytes,
-            "on_day": day_label(day * DAY_S),
-            "hits": hits,
-            "misses": misses,
-            "hit_bytes": hit_bytes,
-            "wan_bytes": wan_bytes,
-        }
-        for day, hits, misses, hit_bytes, wan_bytes in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
-    ]
+    cache = {"policy": row.policy, "capacity_bytes": row.capacity_bytes}
+    return [cache | day for day in row.result.daily.rows()]
 
 
 def _fills(row: Row) -> list[dict[str, object]]:

@@ -91,7 +91,6 @@ def write_study(
 
     results = study(trace, loaded.details, config, on_done=advance)
     html = study_page(results, what=what, notes=loaded.notes)
-    out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)
     advance("the page")
     return _summary(results, loaded, out, html, time.perf_counter() - started)

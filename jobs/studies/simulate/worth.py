@@ -380,5 +380,4 @@ def write(answer: Worth, out: Path, *, what: str) -> None:
         answers=[answer.verdict, *answer.findings],
         sections=sections,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
     files.write(out, html)

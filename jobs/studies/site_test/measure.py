@@ -62,7 +62,6 @@ class Run:
     """
 
     kind: Kind
-    number: int
     seconds: float
     bytes: int
     cpu_share: float
@@ -116,7 +115,7 @@ class Measuring:
         read_by = groups(files_read, tested)
         plan = list(rounds(tested, self._limits.repeat))
         runs, stopped, holds = list[Run](), None, False
-        for done, (number, kind) in enumerate(plan):
+        for done, kind in enumerate(plan):
             stopped = self._out_of(kind, read_by[kind])
             if stopped is not None:
                 break
@@ -124,7 +123,7 @@ class Measuring:
             is_left = kind.place in self._given_up or kind in self._never_again
             if is_left or (kind.place == WARM and not holds):
                 continue
-            runs.append(self._run(kind, number, read_by[kind]))
+            runs.append(self._run(kind, read_by[kind]))
             if kind.place == COLD:
                 holds = runs[-1].error is None
         return Measured(
@@ -143,7 +142,7 @@ class Measuring:
         trial = Span(name, size, min(size, _TRIAL_BYTES, self._limits.n_bytes // 20))
         slowest, other_s = math.inf, 0.0
         for place in [*self._origins, COLD]:
-            run = self._run(Kind(place, 1.0, 1), 0, [trial])
+            run = self._run(Kind(place, 1.0, 1), [trial])
             if run.error is not None:
                 raise TargetUnavailable(f"no file can be read from {place}: {run.error}")
             self._trial_s[place] = run.reads[0].seconds / run.bytes
@@ -166,7 +165,7 @@ class Measuring:
         needed = weight([kind]) * sum(span.n_bytes for span in files)
         return "the bytes" if self._bytes + needed > 1.05 * self._limits.n_bytes else None
 
-    def _run(self, kind: Kind, number: int, files: Sequence[Span]) -> Run:
+    def _run(self, kind: Kind, files: Sequence[Span]) -> Run:
         """Measure once. Raises PushRejected if the bytes differ from those read before."""
         most = max(_LEAST_TIMEOUT_S, min(self._limits.seconds / 10, self._left_s()))
         byte_s = self._trial_s.get(COLD if kind.place == WARM else kind.place, math.inf)
@@ -175,7 +174,7 @@ class Measuring:
         try:
             if kind.place == COLD:
                 self._make_cold(files)
-            run = self._read(kind, number, files, timeout_s)
+            run = self._read(kind, files, timeout_s)
             names = [span.name for span in files]
             self._read_s |= dict.fromkeys(names, time.monotonic())
             if kind.place in (COLD, WARM) and (lost := self._fetched.lost(names)):
@@ -183,9 +182,9 @@ class Measuring:
                 if kind.place == COLD and not self._rest_s and self._out_of(kind, files) is None:
                     # It was still open from the read before, and what came was that file's, which is no more.
                     self._rest_s = _DETACH_S
-                    return self._run(kind, number, files)
+                    return self._run(kind, files)
         except TargetUnavailable as error:
-            run = Run(kind, number, timeout_s, 0, 0.0, (), plain(str(error)))
+            run = Run(kind, timeout_s, 0, 0.0, (), plain(str(error)))
         self._count(run)
         return run
 
@@ -200,7 +199,7 @@ class Measuring:
             )
         time.sleep(_SETTLE_S)
 
-    def _read(self, kind: Kind, number: int, files: Sequence[Span], timeout_s: float) -> Run:
+    def _read(self, kind: Kind, files: Sequence[Span], timeout_s: float) -> Run:
         clients = pieces(files, kind)
         n_processes = min(len(clients), len(os.sched_getaffinity(0)))
         jobs = [
@@ -224,7 +223,7 @@ class Measuring:
         others_s = [sum(read.seconds - read.read_s for read in some) for some in by_client]
         longest_s = max((sum(read.read_s for read in some) for some in by_client), default=0.0)
         seconds = max(wall_s - sum(others_s) / max(1, len(others_s)), longest_s, 1e-6)
-        return Run(kind, number, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
+        return Run(kind, seconds, n_bytes, cpu_share, reads, errors[0] if errors else None)
 
     def _count(self, run: Run) -> None:
         """Note failures, and digests."""

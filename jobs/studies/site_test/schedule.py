@@ -74,7 +74,7 @@ def kinds(origins: Sequence[str], limits: Limits) -> list[Kind]:
     return parts + [Kind(place, 1.0, n) for place in places for n in limits.clients[1:]]
 
 
-def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
+def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[Kind]:
     """Each kind once per round, so that what changes meanwhile meets all kinds alike.
 
     In a round the cold reads come before the warm ones, and the last of them fetches all that those find.
@@ -84,8 +84,7 @@ def rounds(tested: Sequence[Kind], repeat: int) -> Iterator[tuple[int, Kind]]:
     direct = [kind for kind in tested if kind.place not in (COLD, WARM)]
     for number in range(repeat):
         turn = -1 if number % 2 else 1
-        for kind in [*direct[::turn], *cold, *warm[::turn]]:
-            yield number, kind
+        yield from [*direct[::turn], *cold, *warm[::turn]]
 
 
 def groups(files: Sequence[Span], tested: Sequence[Kind]) -> dict[Kind, list[Span]]:

@@ -35,7 +35,6 @@ def write(answer: SiteTest, *, settings_to: Path | None, page_to: Path | None) -
         (page_to, site_page(answer) if page_to else ""),
     ):
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
             files.write(path, content)
 
 

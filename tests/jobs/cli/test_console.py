@@ -4,13 +4,13 @@ import dataclasses
 import io
 import json
 import logging
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
+from waiting import eventually
 
 from features.common.progress import unwatched
 from jobs.cli import console, layout
@@ -106,9 +106,7 @@ def test_without_a_terminal_lines_are_written_while_the_work_goes_on(
     monkeypatch.setattr(console, "_LOOK_S", 0.01)
     with console.progress("up") as advance:
         advance(0, 1, "mlflow")
-        limit_s = time.monotonic() + 5
-        while not (screen := capsys.readouterr().err) and time.monotonic() < limit_s:
-            time.sleep(0.01)
+        screen = eventually(lambda: capsys.readouterr().err, 5)
     assert screen == "up: mlflow, 0 of 1 done (0s)\n"
 
 

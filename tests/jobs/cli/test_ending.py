@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from folder_site import folder_site
 
 from jobs.ground.signals import Stopped, until_signalled
 
@@ -90,18 +91,15 @@ def test_others_read_and_write_nothing_that_a_command_leaves(tmp_path: Path, eng
     env = {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
         "HOME": str(tmp_path),
-        "CACHECAST_CONF": str(tmp_path / "conf"),
+        "CACHECAST_CONF": str(folder_site(tmp_path, cache="d")),
         "CACHECAST_SOURCES__LOCAL_UP_TO": "4GB" if engine == "local" else "1",
         "CACHECAST_PUSH__JOURNAL": str(tmp_path / "out" / "journal.db"),
         "CACHECAST_TABLES__ROOT": str(tmp_path / "out" / "tables"),
         "CACHECAST_MLFLOW__URI": f"sqlite:///{tmp_path}/out/mlflow.db",
         "CACHECAST_METRICS__FOLDER": str(tmp_path / "metrics"),
     }
-    for name in ("out", "origin", "cache", "conf", "conf/caches"):
+    for name in ("out", "origin", "cache"):
         (tmp_path / name).mkdir()
-    cache = {"name": "d", "kind": "directory", "url": f"{tmp_path}/cache", "origin": f"{tmp_path}/origin"}
-    lines = [*(f'{key} = "{value}"' for key, value in cache.items()), "capacity = 1000"]
-    (tmp_path / "conf" / "caches" / "d.toml").write_text("\n".join(lines))
     words = ["pull", "--source", "rucio_traces", "--input", str(tmp_path / "traces"), "--day", "2026-03-01"]
     for command in (words, ["status", "--json"]):
         subprocess.run(

@@ -49,15 +49,12 @@ def read(second: float, lasted_s: float = 0, **changes: Any) -> dict[str, Any]:
     return known | changes
 
 
-def frames(receipts: list[dict[str, Any]], reads: list[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return pd.DataFrame(receipts, columns=list(receipt("", 0))), pd.DataFrame(reads, columns=list(read(0)))
-
-
 def rows(
     receipts: list[dict[str, Any]], reads: list[dict[str, Any]], *, until: float | None = EXPIRES
 ) -> list[dict[str, Any]]:
     known = None if until is None else at(until)
-    table = outcomes(*frames(receipts, reads), until=known)
+    of_receipts = pd.DataFrame(receipts, columns=list(receipt("", 0)))
+    table = outcomes(of_receipts, pd.DataFrame(reads, columns=list(read(0))), until=known)
     assert list(table.columns) == [*OUTCOMES.column_names, "cache"]
     schema = arrow_schema(OUTCOMES).append(pa.field("cache", pa.string(), nullable=False))
     return pa.Table.from_pandas(table, schema=schema, preserve_index=False).to_pylist()

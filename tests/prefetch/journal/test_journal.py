@@ -124,13 +124,6 @@ def test_a_journal_of_another_version_is_refused_and_stays_as_it_is(tmp_path: Pa
         assert old.execute("SELECT * FROM push_items").fetchall() == before
 
 
-def test_a_journal_that_is_away_is_an_error_without_its_secret() -> None:
-    away = Journal("postgresql://me:secret@127.0.0.1:9/none")
-    with pytest.raises(ServiceError, match="does not answer") as caught:
-        away.reports.counts()
-    assert "secret" not in str(caught.value)
-
-
 def test_late_items_expire_and_are_not_begun(journal: Journal) -> None:
     journal.plans.record_plan([item(1), item(2)], now_s=1000)
     begin(journal, 1)

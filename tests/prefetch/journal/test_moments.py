@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from journals import begin, begin_all, finish, item, states, stop
+from journals import begin, begin_all, finish, item, states, states_by_item, stop
 
 from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
@@ -46,10 +46,6 @@ def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_plans, "ITEMS_AT_ONCE", AT_ONCE)
 
 
-def item_states(journal: Journal) -> dict[str, str]:
-    return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
-
-
 def test_another_plan_of_the_same_moment_replaces_what_is_undone(journal: Journal) -> None:
     journal.plans.record_plan([item(1, "evict"), item(2, "evict"), item(3)], now_s=1000)
     assert journal.plans.record_plan([item(1, "pin"), item(3)], now_s=1001) == 1
@@ -64,7 +60,7 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
     begin(journal, 2)
     finish(journal, "1000-prefetch-1", Receipt(ItemState.DONE), now_s=1001)
     journal.plans.record_plan([item(1), item(4)], now_s=1002)
-    assert item_states(journal) == {
+    assert states_by_item(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "cancelling",
         "1000-prefetch-3": "cancelled",
@@ -72,7 +68,7 @@ def test_what_is_done_stays_done_and_what_a_run_has_in_hand_ends(journal: Journa
     }
     # And back: what was in hand all the time goes on.
     journal.plans.record_plan([item(1), item(2), item(3)], now_s=1003)
-    assert item_states(journal) == {
+    assert states_by_item(journal) == {
         "1000-prefetch-1": "done",
         "1000-prefetch-2": "running",
         "1000-prefetch-3": "planned",
@@ -95,7 +91,7 @@ def test_a_new_plan_of_the_moment_says_anew_what_a_file_is(journal: Journal) -> 
     # Where its files come from makes no other plan of it.
     finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="no", fault="file"), now_s=1004)
     journal.plans.record_plan([dataclasses.replace(each, source="p:2") for each in anew[::-1]], now_s=1005)
-    assert item_states(journal)["1000-prefetch-1"] == "failed"
+    assert states_by_item(journal)["1000-prefetch-1"] == "failed"
 
 
 def test_a_pin_that_the_moments_new_plan_takes_back_does_not_stand(journal: Journal) -> None:

@@ -7,7 +7,7 @@ import hypothesis as hy
 import hypothesis.strategies as st
 import pytest
 from cases import cases
-from journals import DAY, begin, begin_all, due, finish, item, pinned, states, stop, work_on
+from journals import DAY, begin, begin_all, due, finish, item, pinned, states, states_by_item, stop, work_on
 
 from prefetch.actions import ItemState
 from prefetch.journal import cleanup
@@ -16,10 +16,6 @@ from prefetch.journal.lease import LEASE_S
 from prefetch.journal.tables import PLAN, PREFILL, Heading, Try
 
 LATER = 1000 + 3 * DAY
-
-
-def states_by_item(journal: Journal) -> dict[str, str]:
-    return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

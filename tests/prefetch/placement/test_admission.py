@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from placement_server import PlacementServer, eventually, threaded
+from placement_server import PlacementServer, threaded
+from waiting import eventually
 
 from prefetch.placement import fleet, service
 from prefetch.placement.messages import Member
@@ -65,7 +66,7 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
     assert ["n7.example.org:1094", 5 * 10**12] in servers
     # Another service that shares the database knows it too.
     with serving_at(tmp_path) as other:
-        eventually(lambda: "n7" in known(other).get("EDGE", {}))
+        assert eventually(lambda: "n7" in known(other).get("EDGE", {}))
 
 
 @pytest.mark.parametrize(

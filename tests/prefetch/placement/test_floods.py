@@ -10,7 +10,8 @@ from pathlib import Path
 import floods
 import httpx
 import pytest
-from placement_server import PlacementServer, certificate, eventually, refresh, serving
+from placement_server import PlacementServer, certificate, refresh, serving
+from waiting import eventually
 
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.snapshot import NOTHING, dump
@@ -77,7 +78,7 @@ def test_a_body_that_does_not_come_is_told_so(server: PlacementServer) -> None:
 
 def test_figures_say_what_was_closed(server: PlacementServer) -> None:
     with floods.half_open(floods.address_of(server.url), 300):
-        eventually(lambda: figure(server, 'connections_closed_total{reason="client"}') > 0)
+        assert eventually(lambda: figure(server, 'connections_closed_total{reason="client"}') > 0)
         assert figure(server, "connections") <= 250
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from placement_server import PlacementServer, eventually, threaded
+from placement_server import PlacementServer, threaded
+from waiting import eventually
 
 from features.common.errors import ServiceError
 from prefetch.placement import pages
@@ -122,7 +123,7 @@ def test_many_requests_read_once(
     source.go.clear()
     with ThreadPoolExecutor(6) as clients:
         replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=90) for _ in range(6)]
-        eventually(lambda: bool(source.asked))
+        assert eventually(lambda: bool(source.asked))
         source.go.set()
         assert {reply.result().status_code for reply in replies} == {200}
     assert len(source.asked) == 1
@@ -148,7 +149,7 @@ def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
     with ThreadPoolExecutor(20) as clients:
         urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
         replies = [clients.submit(httpx.get, url, timeout=90) for url in urls]
-        eventually(lambda: sum(reply.done() for reply in replies) == 12)
+        assert eventually(lambda: sum(reply.done() for reply in replies) == 12)
         refused = [reply.result() for reply in replies if reply.done()]
         assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}
         server.beat("xc1")
@@ -184,7 +185,7 @@ def test_who_asks_hears_in_time_that_there_is_no_page_yet(
         assert reply.status_code == 503 and "still at work" in reply.text
     assert [request for request, _ in source.asked] == [PageRequest()]
     source.go.set()
-    eventually(lambda: get("/operator").status_code == 200)
+    assert eventually(lambda: get("/operator").status_code == 200)
     assert len(source.asked) == 1
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from placement_server import PLACED_AT, ROOT, certificate, eventually, loaded, refresh, serving, threaded
+from placement_server import PLACED_AT, ROOT, certificate, loaded, refresh, serving, threaded
 from typer.testing import CliRunner
+from waiting import eventually
 
 from features.common.errors import CachecastError, NotDueError
 from jobs.cli.main import app
@@ -35,7 +36,7 @@ def test_a_restart_keeps_state_and_a_refresh_is_noticed(tmp_path: Path) -> None:
         assert operator.get("/serve").json() == {"T2": "EDGE"}
         assert operator.get("/health").json()["datasets"] == 0
         refresh(database)
-        eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
+        assert eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
         assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
 
 
@@ -44,7 +45,7 @@ def test_a_killed_service_lost_no_operators_change(tmp_path: Path) -> None:
         first.beat("a")
         with first.client() as operator:
             operator.put("/ds/reassign/cms:/X/EDGE").raise_for_status()
-            eventually(lambda: (operator.get("/health").json()["synced_at_s"] or 0) > 0)
+            assert eventually(lambda: (operator.get("/health").json()["synced_at_s"] or 0) > 0)
             assert first.process is not None
             first.process.send_signal(signal.SIGKILL)
             first.process.wait()
@@ -61,7 +62,7 @@ def test_it_answers_from_memory_while_the_database_is_away(tmp_path: Path) -> No
         started.beat("xc1")
         ranges = operator.get("/serverRanges").json()
         folder.rename(tmp_path / "away")
-        eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
+        assert eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
         assert operator.get("/serverRanges").json() == ranges
         assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
         assert operator.post("/score", json={"inputs": ["cms:/f"]}).status_code == 200
@@ -74,7 +75,7 @@ def test_it_answers_from_memory_while_the_database_is_away(tmp_path: Path) -> No
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
         assert operator.get("/serve").json() == {}
         (tmp_path / "away").rename(folder)
-        eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+        assert eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
         assert len(operator.get("/serverRanges").json()["EDGE"]["servers"]) == 2
     with serving(folder / "p.db") as again:
         assert len(httpx.get(f"{again.url}/serverRanges").json()["EDGE"]["servers"]) == 2
@@ -87,7 +88,7 @@ def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path:
         operator.put("/ds/reassign/cms:/X/other").raise_for_status()
         with closing(sqlite3.connect(database)) as connection, connection:
             connection.execute("update placement_reassigned set sites = 'no json'")
-        eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
+        assert eventually(lambda: bool(operator.get("/health").json()["status"] == "degraded"))
         assert operator.get("/health").json()["database"] == "storing failed (JSONDecodeError)"
         assert operator.get("/ds/5/cms:/X").json() == ["other"]
         figures = operator.get("/metrics").text
@@ -100,15 +101,15 @@ def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> Non
     with serving(database) as first, serving(database) as second, second.client() as operator:
         with closing(PlacementTables(str(database))) as opened:
             opened.refresh(b"damaged", "2026-03-02T00:00:00Z")
-        eventually(lambda: "cachecast place" in operator.get("/health").json()["database"])
+        assert eventually(lambda: "cachecast place" in operator.get("/health").json()["database"])
         first.beat("xc1")
-        eventually(lambda: list(operator.get("/serverRanges").json()) == ["EDGE"])
+        assert eventually(lambda: list(operator.get("/serverRanges").json()) == ["EDGE"])
         assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
         health = operator.get("/health").json()
         assert (health["status"], health["as_of"]) == ("degraded", PLACED_AT)
         assert 'database_faults_total{error="InputError"} 1.0' in operator.get("/metrics").text
         refresh(database)
-        eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+        assert eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
 
 
 def test_stored_heartbeats_count_as_configuration_says_and_those_of_the_future_do_not(tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_it_starts_without_its_database_and_finds_it_later(tmp_path: Path) -> No
         assert operator.get("/ds/5/cms:/P/E/AOD").json() == ["EDGE"]
         folder.mkdir()
         shutil.copy(tmp_path / "p.db", folder / "p.db")
-        eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
+        assert eventually(lambda: bool(operator.get("/health").json()["datasets"] == 5))
         assert operator.get("/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
 
 
@@ -155,12 +156,12 @@ def test_dead_caches_leave_and_return_by_the_clock(tmp_path: Path) -> None:
         clock[0] += 79
         assert client.get("/serverRanges").json() == both
         clock[0] += 1
-        eventually(lambda: len(client.get("/serverRanges").json()["EDGE"]["servers"]) == 1)
+        assert eventually(lambda: len(client.get("/serverRanges").json()["EDGE"]["servers"]) == 1)
         assert not client.get("/liveness").json()["EDGE"]["b"]["live"]
         started.beat("b")
         assert client.get("/serverRanges").json() == both
         clock[0] += 180
-        eventually(lambda: client.get("/serverRanges").json() == {})
+        assert eventually(lambda: client.get("/serverRanges").json() == {})
         assert client.get("/ds/5/cms:/any").json() == ["other"]
 
 

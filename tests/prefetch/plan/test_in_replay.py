@@ -1,9 +1,7 @@
 """The planner in replay: what it makes of perfect knowledge, and of none."""
 
 import dataclasses
-import tomllib
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from cases import IS_THOROUGH
 from plain_files import plain_files
 from published import trace_of
 from pushed_world import perfect
+from scenarios import values_of
 
 from prefetch.actions import Action
 from prefetch.plan.items import PlanLimits
@@ -23,7 +22,6 @@ from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 
-ROOT = Path(__file__).parents[3]
 DAY_S = 86400
 HORIZONS = (3600, 6 * 3600, 12 * 3600, DAY_S, 2 * DAY_S, 4 * DAY_S, 7 * DAY_S, 30 * DAY_S)
 LIMITS = PlanLimits(3600, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
@@ -31,9 +29,8 @@ LIMITS = PlanLimits(3600, 0.0, 0.6, read_once_below=0.02, hysteresis=0.1)
 
 def region(name: str, *, scale: float, days: int, seed: int) -> Trace:
     """A generated region's reads, with dense file ids."""
-    values = tomllib.loads((ROOT / "conf" / "workloads" / f"{name}.toml").read_text())
-    workload = generate(WorkloadConfig.from_mapping(values | {"scale": scale, "days": days, "seed": seed}))
-    whole = trace_of(workload)
+    values = values_of(name, scale=scale, days=days, seed=seed)
+    whole = trace_of(generate(WorkloadConfig.from_mapping(values)))
     used, item = np.unique(whole.item, return_inverse=True)
     return Trace(whole.time_s, item.astype(np.int32), whole.size_bytes[used])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from pushes import Fake, item, raising, run
+from waiting import eventually
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
@@ -38,7 +39,7 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     name = world.add("/store/p/pinned", b"x" * 200_000)
     world.target.prefetch(name, timeout_s=20)
     # A busy cache notes the end of a use up to 30 s late.
-    assert world.eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
+    assert eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
     journal.plans.record_plan([item(1, "pin", name=name)], now_s=time.time())
     fresh = run(world.target, journal)
     assert (fresh.already_done, fresh.pushed) == (1, 0)

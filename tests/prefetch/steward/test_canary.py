@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from closes import file_close
+from waiting import eventually
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
@@ -55,9 +56,7 @@ class World:
             return NAME
 
         self.canary.step(held)
-        until = time.monotonic() + 5
-        while tried and not self.canary._trial.is_over and time.monotonic() < until:
-            time.sleep(0.01)
+        eventually(lambda: not tried or self.canary._trial.is_over, 5)
         self.canary.step(held)
         return bool(tried)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import xcache_server
 from daemons import needed
+from waiting import eventually
 
 from features.common.errors import ServiceError, TargetUnavailable
 from jobs.local_site.local.daemon import Daemon
@@ -96,10 +97,8 @@ class World:
 
     def until_closed(self, names: list[str], within_s: float = 60.0) -> None:
         """A server closes its file on disk some time after the job that read it."""
-        opens, ends = OpenFiles(self.root), time.monotonic() + within_s
-        while (still := [name for name in names if opens.has(name)]) and time.monotonic() < ends:
-            time.sleep(0.2)
-        assert not still
+        opens = OpenFiles(self.root)
+        assert eventually(lambda: not any(map(opens.has, names)), within_s)
 
     def until(
         self, keeper: Keeper, so: Callable[[], bool], within_s: float = 60.0, step_s: float = 0.2

@@ -7,12 +7,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from cinfo_writer import crc, dump
 from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.xcache import cinfo, holdings
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.holdings import held_below, held_by_processes
 
@@ -49,7 +50,7 @@ def infos(draw: st.DrawFn) -> CInfo:
 def test_samples_of_real_caches(version: str) -> None:
     path = DATA / f"v4-{version}.cinfo"
     info = cinfo.read(path)
-    assert cinfo.dump(info) == path.read_bytes()
+    assert dump(info) == path.read_bytes()
     got = (info.size_bytes, info.block_size_bytes, info.n_blocks, info.bytes_on_disk, info.complete)
     assert (*got, info.n_accesses, info.last_detach_s, info.is_open) == PRINTED[version]
     assert info.accesses[-1].bytes_hit == {"5.5.3": 2320000, "6.2.1": 8388638}[version]
@@ -57,8 +58,8 @@ def test_samples_of_real_caches(version: str) -> None:
 
 @given(infos())
 def test_what_is_written_is_read_back(info: CInfo) -> None:
-    assert cinfo.parse(cinfo.dump(info)) == info
-    assert cinfo.parse(cinfo.dump(info) + b"stale tail") == info
+    assert cinfo.parse(dump(info)) == info
+    assert cinfo.parse(dump(info) + b"stale tail") == info
 
 
 @given(infos())
@@ -75,7 +76,7 @@ def test_bytes_on_disk_equal_a_slow_count(info: CInfo) -> None:
 
 @given(infos(), st.data())
 def test_any_damage_within_is_an_input_error(info: CInfo, data: st.DataObject) -> None:
-    content = bytearray(cinfo.dump(info))
+    content = bytearray(dump(info))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(InputError):
         cinfo.parse(bytes(content))
@@ -83,15 +84,15 @@ def test_any_damage_within_is_an_input_error(info: CInfo, data: st.DataObject) -
 
 @given(infos(), st.data())
 def test_any_truncation_is_an_input_error(info: CInfo, data: st.DataObject) -> None:
-    content = cinfo.dump(info)
+    content = dump(info)
     with pytest.raises(InputError):
         cinfo.parse(content[: data.draw(st.integers(0, len(content) - 1))])
 
 
 def _sealed(store: bytes) -> bytes:
     info = CInfo(1, 0, 0, 0, 0, 0, b"\0", ())
-    head = cinfo.dump(info)[:4] + store
-    return head + cinfo._crc(store) + b"\0" * 64
+    head = dump(info)[:4] + store
+    return head + crc(store) + b"\0" * 64
 
 
 def test_sizes_that_cannot_be_are_refused_without_reserving_memory() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+from cinfo_writer import dump
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
 from prefetch.xcache import cinfo, client, namespace, session
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 from prefetch.xcache.cinfo_rows import remembered
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.namespace import ServerCount, server_count, walk
@@ -168,9 +169,9 @@ def test_touches_and_prefetches_are_ours(n_bytes: int, n_merged: int, ours: bool
     assert record.is_ours is ours
 
 
-def fetched_of(*accesses: AccessRecord, blocks: int, n_blocks: int = 32, size: int = 32 * MIB) -> list[int]:
-    vector = ((1 << blocks) - 1).to_bytes(-(-n_blocks // 8), "little")
-    records = remembered(CInfo(MIB, size, 1, 0, len(accesses), 0, vector, accesses))
+def fetched_of(*accesses: AccessRecord, blocks: int) -> list[int]:
+    vector = ((1 << blocks) - 1).to_bytes(4, "little")
+    records = remembered(CInfo(MIB, 32 * MIB, 1, 0, len(accesses), 0, vector, accesses))
     return [record.bytes_fetched for record in records]
 
 

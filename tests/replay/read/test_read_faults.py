@@ -95,6 +95,8 @@ def test_closes_in_another_unit_than_the_times_are_refused(
     rows = f"1772323209,a,10,\n1772323200,a,10,{1772323205 * per_second}\n"
     with pytest.raises(InputError, match=rf"row 2 has close {1772323205 * per_second}, more than a year"):
         read_trace(write(f"time,id,size,close\n{rows}"), sort=True)
+    never = f"{rows}1772323210,a,10,1772323211\n"
+    assert read_trace(write(f"time,id,size,close\n{never}"), sort=True).trace.n_accesses == 3
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from contexts import context_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ladders import one_split
-from pair_oracle import Wishes, brute_pair
+from pair_oracle import brute_pair
+from random_plans import STATE, RandomPlans
 
 from replay.access_context import AccessContext
 from replay.kernels.chooser import FOLLOWED, Chooser, count, new_chooser, trust
@@ -170,37 +171,12 @@ def test_a_trusted_order_is_kept_while_another_one_saves_less_than_a_change_cost
     assert n_lost == pytest.approx(0.2 * 50_000, abs=20)
 
 
-KEYS = (
-    *("as_of_s", "item", "bytes_on_disk", "last_access_s", "pinned"),
-    *("inflow_bytes", "peak_inflow_bytes", "sure_inflow_bytes"),
-)
-
-
-class Asked:
-    """Answers each state by `decide`, and keeps what it was told. No file is ever open."""
-
-    def __init__(self, decide: Any) -> None:
-        self.decide, self.states = decide, list[dict[str, Any]]()
-
-    def __call__(self, state: dict[str, Any]) -> Wishes:
-        self.states.append(state)
-        wishes: Wishes = self.decide(state)
-        return wishes
+class Asked(RandomPlans):
+    """No file is ever open."""
 
     def actions(self, state: CacheState) -> Actions:
-        plain = {key: np.asarray(getattr(state, key)).tolist() for key in KEYS}
         assert state.lru_age_s is None and not state.is_open.any()
-        return Actions(*(np.array(files, np.int64) for files in self(plain)))
-
-
-def at_random(seed: int, m: int) -> Any:
-    """Lists drawn from all files, so that they overlap, repeat what is there, and name what is absent."""
-
-    def decide(state: dict[str, Any]) -> Wishes:
-        draw = np.random.default_rng([seed, state["as_of_s"]])
-        return Wishes(*(draw.permutation(m)[: draw.integers(0, 1 + m // 2)].tolist() for _ in range(4)))
-
-    return decide
+        return super().actions(state)
 
 
 def replay(
@@ -227,7 +203,8 @@ def test_the_pair_is_its_slow_twin_byte_by_byte(
     trace = Trace(times, draw.integers(0, m, n).astype(np.int32), draw.integers(1, 60, m))
     capacity = data.draw(st.integers(1, 1 + int(trace.size_bytes.sum())))
     from_s, count_s = (int(times[data.draw(st.integers(0, n - 1))]) for _ in range(2))
-    ours, theirs = Asked(at_random(seed, m)), Asked(at_random(seed, m))
+    keys = (*STATE, "peak_inflow_bytes", "sure_inflow_bytes")
+    ours, theirs = (Asked(seed, m, most=m // 2, keys=keys) for _ in range(2))
     result = replay(trace, capacity, ours, cycle_s=cycle_s, from_s=from_s, count_s=count_s, delays=NO_DELAY)
     expected = brute_pair(
         times.tolist(),

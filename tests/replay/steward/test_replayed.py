@@ -9,12 +9,12 @@ from beside_oracle import beside, held_before, hits_beside
 from contexts import context_with
 from ladders import one_split
 from pair_oracle import Wishes
+from random_plans import RandomPlans
 
 from features.common.errors import InputError
 from replay.access_context import AccessContext, QueuedReads
 from replay.kernels.delayed import Delays
 from replay.kernels.scored_files import N_EVICTABLE, N_HELD, new_rule
-from replay.planner import Actions, CacheState
 from replay.policies import Policy
 from replay.policies.learned import Order
 from replay.policies.policy import PartPolicy
@@ -146,12 +146,6 @@ def read_in_part(seed: int) -> tuple[Trace, AccessContext]:
     return dataclasses.replace(trace, read_bytes=(size * share).astype(np.int64)), context
 
 
-def in_blocks(context: AccessContext, name: str, block_bytes: int, delays: Delays = NO_DELAY) -> InBlocks:
-    return InBlocks(
-        context, lambda capacity: new_order(name, capacity, None), delays, block_bytes=block_bytes
-    )
-
-
 def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], list[int]]:
     """The oracle: bytes from disk and origin, of the beginnings of files; the longest unread one goes."""
     assert trace.read_bytes is not None
@@ -183,7 +177,8 @@ def lru_of_blocks(trace: Trace, capacity: int, block: int) -> tuple[list[int], l
 def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -> None:
     trace, context = read_in_part(seed)
     for capacity in (700, 5000, 30_000):
-        found = in_blocks(context, "lru", block).serve(trace, capacity)
+        policy = InBlocks(context, lambda room: new_order("lru", room, None), NO_DELAY, block_bytes=block)
+        found = policy.serve(trace, capacity)
         served, fetched = lru_of_blocks(trace, capacity, block)
         assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
         assert found.peak_bytes <= capacity
@@ -219,23 +214,6 @@ def test_a_replay_has_the_hits_of_a_live_steward(
         assert replayed_hits.tolist() == list(hits_beside(live, trace, context, capacity, delays))
 
 
-class Random:
-    """Plans drawn from all files: they overlap, repeat what is there, and name what is absent."""
-
-    def __init__(self, seed: int, m: int) -> None:
-        self.seed, self.m, self.states = seed, m, list[dict[str, Any]]()
-
-    def __call__(self, state: dict[str, Any]) -> Wishes:
-        self.states.append(state)
-        draw = np.random.default_rng([self.seed, state["as_of_s"]])
-        return Wishes(*(draw.permutation(self.m)[: draw.integers(0, 5)].tolist() for _ in range(4)))
-
-    def actions(self, state: CacheState) -> Actions:
-        names = ("as_of_s", "item", "bytes_on_disk", "last_access_s", "pinned", "inflow_bytes")
-        plain = {name: np.asarray(getattr(state, name)).tolist() for name in names}
-        return Actions(*(np.array(files, np.int64) for files in self(plain)))
-
-
 def small(seed: int) -> tuple[Trace, AccessContext]:
     """300 reads, or one, many at equal times, and a queue that says things between them."""
     draw = np.random.default_rng(seed)
@@ -262,7 +240,7 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
         delays = Delays(seen_s, look_s, float(draw.choice([0.0, 0.2])), effect_s, open_s, fetch_s)
         begins = [0, trace.n_accesses // 2] if seed % 3 or name == "learned" else []
         orders = [Order(float(trace.time_s[at]), one_split("n_reads", 3.0, -2.0, 1.0 + at)) for at in begins]
-        here, there = Random(seed, m), Random(seed, m)
+        here, there = RandomPlans(seed, m), RandomPlans(seed, m)
         live = beside(new_order(name, capacity, orders, n_files=m), trace, context, capacity, delays)
         live.plan_from(-(-int(trace.time_s[0]) // cycle_s) * cycle_s, cycle_s, there)
         order, plans = new_order(name, capacity, orders, n_files=m), Plans(here, capacity, 0.9, 1, cycle_s, 0)
@@ -283,7 +261,7 @@ def test_plans_queues_parts_and_odd_delays_together_are_those_of_a_live_steward(
 @pytest.mark.parametrize("file", [-1, 25])
 @pytest.mark.parametrize("action", range(4))
 def test_a_plan_of_a_file_that_the_trace_does_not_have_is_refused(action: int, file: int) -> None:
-    class Wrong(Random):
+    class Wrong(RandomPlans):
         def __call__(self, state: dict[str, Any]) -> Wishes:
             return Wishes(*([file] if k == action else [] for k in range(4)))
 

@@ -85,7 +85,7 @@ def test_a_reader_reads_a_model_and_moves_nothing(server: Asked, monkeypatch: py
     client.log_text(run.info.run_id, "a bundle", "bundle/bundle.json")
     client.create_registered_model(MODEL)
     client.create_model_version(MODEL, f"runs:/{run.info.run_id}/bundle", run_id=run.info.run_id)
-    known.point("champion", f"{MODEL}/1", tags={})
+    known.point("champion", f"{MODEL}/1")
 
     login(monkeypatch, READER)
     known = Registry(server.url, "", "cachecast")
@@ -93,7 +93,7 @@ def test_a_reader_reads_a_model_and_moves_nothing(server: Asked, monkeypatch: py
     with known._bundle(f"{MODEL}/1") as folder:
         assert (folder / "bundle.json").read_text() == "a bundle"
     with pytest.raises(ServiceError, match="403"):
-        known.point("champion", f"{MODEL}/1", tags={})
+        known.point("champion", f"{MODEL}/1")
     with pytest.raises(ServiceError, match="403"):
         known.unpoint("emea", "champion")
     log = (server.folder / "server.log").read_text()

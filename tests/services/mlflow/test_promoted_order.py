@@ -8,13 +8,13 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folder_site import folder_site
 from ladders import rates_of
 from planted_region import (
     DAY,
@@ -27,6 +27,7 @@ from planted_region import (
     registry,
     serve,
 )
+from waiting import eventually
 
 from features.common.errors import ModelError
 from features.spec import COLUMNS
@@ -59,21 +60,16 @@ class Clock:
 
 
 def site(folder: Path, at: Mlflow, policy: str = "auto") -> Settings:
-    (folder / "conf" / "caches").mkdir(parents=True)
     (folder / "origin").mkdir()
-    (folder / "conf" / "base.toml").write_text(
-        f'region = {{ name = "emea" }}\n[mlflow]\nuri = "{at.uri}"\nartifacts = "{at.artifacts}"\n'
-        f'experiment = "cachecast-test"\n[push]\njournal = "{folder}/journal.db"\n'
+    more = (
+        f'steward = true\n[region]\nname = "emea"\n[mlflow]\nuri = "{at.uri}"\n'
+        f'artifacts = "{at.artifacts}"\nexperiment = "cachecast-test"\n'
         f'[steward]\nstate = "{folder}/s"\npolicy = "{policy}"\n'
-    )
-    (folder / "conf" / "caches" / "xc1.toml").write_text(
-        f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        'capacity = "100MB"\nsteward = true\n'
     )
     journal = Journal(f"{folder}/journal.db")
     journal.make()
     journal.close()
-    return Settings.load(folder / "conf", tables=str(folder / "tables"), env={})
+    return Settings.load(folder_site(folder, more, cache="xc1", capacity="100MB"), env={})
 
 
 def spoil(at: Mlflow, version: str) -> None:
@@ -88,11 +84,11 @@ def has_alarm(figures: StewardFigures, words: str) -> bool:
 
 
 def refresh_until(served: Promoted, is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WITHIN_S
-    while not is_so():
-        assert time.monotonic() < ends, served.fault
+    def is_so_now() -> bool:
         served.refresh()
-        time.sleep(0.1)
+        return is_so()
+
+    assert is_so() or eventually(is_so_now, WITHIN_S), served.fault
 
 
 @contextmanager
@@ -137,12 +133,8 @@ def test_a_steward_follows_promotions_without_a_restart(
     published, missed = list[StewardFigures](), list[str]()
 
     def until(what: str, is_so: Callable[[StewardFigures], bool]) -> None:
-        ends = time.monotonic() + WITHIN_S
-        while not (published and is_so(published[-1])):
-            if time.monotonic() > ends:
-                missed.append(what)
-                return
-            time.sleep(0.05)
+        if not eventually(lambda: published and is_so(published[-1]), WITHIN_S):
+            missed.append(what)
 
     def operate() -> None:
         until("none yet", lambda now: now.version is None and not now.alarms)
@@ -151,7 +143,7 @@ def test_a_steward_follows_promotions_without_a_restart(
         clock.now_s -= 60
         serve(store, own, 2, steward=SECOND)
         until("the second", lambda now: now.version == SECOND and now.version_since_s == FRESH_S - 60)
-        at.point("steward", FIRST, tags={})
+        at.point("steward", FIRST)
         until("moved", lambda now: now.version == SECOND and has_alarm(now, f"points to {FIRST}"))
         spoil(own, FIRST)
         serve(store, own, 3, steward=FIRST)
@@ -161,7 +153,7 @@ def test_a_steward_follows_promotions_without_a_restart(
         until("no alarm", lambda now: now.version == SECOND and "steward-order" not in now.alarms)
         serve(store, own, 5)
         until("taken back", lambda now: now.version is None and "steward-order" not in now.alarms)
-        at.point("steward", SECOND, tags={})
+        at.point("steward", SECOND)
         until("not on record", lambda now: now.version is None and has_alarm(now, "names none"))
         serve(store, own, 6, steward=SECOND)
         until("again", lambda now: now.version == SECOND)

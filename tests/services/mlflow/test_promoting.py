@@ -71,7 +71,7 @@ def check_rollback(store: Tables, local: Mlflow) -> None:
     at = registry(local)
     assert tags_of(local, SECOND)["may_push"] == "yes"
     assert tags_of(local, FIRST)["may_push"] == f"no: the champion is {SECOND}"
-    at.point("champion", FIRST, tags={})  # by hand: the records know of the second
+    at.point("champion", FIRST)  # by hand: the records know of the second
     assert promote.rollback(settings_of(store, local), now_s=6).champion == SECOND
     assert at.version_at("emea", "champion") == SECOND
     assert promote.rollback(settings_of(store, local), now_s=7).champion == FIRST
@@ -102,7 +102,7 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, store: Tables) -
     def predicting() -> str:
         return loaded(store, local, "champion").version
 
-    at.point("champion", SECOND, tags={})  # nothing was ever promoted
+    at.point("champion", SECOND)  # nothing was ever promoted
     with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names none"):
         predicting()
     assert promote.rollback(settings_of(store, local), now_s=1).champion is None
@@ -110,13 +110,13 @@ def test_an_alias_moved_by_others_is_no_champion(local: Mlflow, store: Tables) -
     evaluate(store, FIRST, 40 * DAY, saving=300, champion=None)
     promote.promote(settings_of(store, local), now_s=2)
     assert predicting() == FIRST
-    at.point("champion", SECOND, tags={})
+    at.point("champion", SECOND)
     with pytest.raises(ModelError, match=f"champion.*{SECOND}.*names {FIRST}"):
         predicting()
     at.unpoint("emea", "champion")
     with pytest.raises(ModelError, match=f"no version.*names {FIRST}"):
         predicting()
-    at.point("champion", SECOND, tags={})
+    at.point("champion", SECOND)
     evaluate(store, SECOND, 41 * DAY, saving=0, champion=FIRST)
     decision = promote.promote(settings_of(store, local), now_s=3)
     assert (decision.action, decision.champion) == ("refuse", FIRST)  # not what the alias said

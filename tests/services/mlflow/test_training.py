@@ -149,7 +149,7 @@ def test_sqlite_keeps_models_too(
 def candidate(server: Mlflow, trained: TrainingAnswer) -> None:
     """Other trainings may have taken the alias since."""
     assert trained.version
-    registry(server).point("candidate", trained.version, tags={})
+    registry(server).point("candidate", trained.version)
 
 
 def predictions(
@@ -184,7 +184,7 @@ def check_without_this_package(at: Mlflow, served: RegionModels, rows: pd.DataFr
     client = mlflow.tracking.MlflowClient(at.uri)
     run_id = client.get_model_version_by_alias(model_name("emea"), "candidate").run_id
     file = mlflow.artifacts.download_artifacts(f"runs:/{run_id}/bundle/1h.lgb", tracking_uri=at.uri)
-    x = model_matrix(rows, SPEC, bundle.vocabulary, bundle.columns)
+    x = model_matrix(rows, SPEC, bundle.vocabulary)[list(bundle.columns)]
     answer = np.asarray(lightgbm.Booster(model_file=file).predict(x))
     np.testing.assert_allclose(answer, served.fitted[0][1].score(x), rtol=1e-9)
 

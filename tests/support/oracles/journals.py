@@ -49,6 +49,10 @@ def states(journal: Journal, cache: str | None = None) -> dict[str, int]:
     return {state: n for state, n in journal.reports.counts(cache).items() if n}
 
 
+def states_by_item(journal: Journal) -> dict[str, str]:
+    return {row["item_id"]: row["state"] for row in journal.reports.receipts("xc")}
+
+
 def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> None:
     pin = item(number, "pin", **where)
     journal.plans.record_plan([pin], now_s=pin.as_of_s)

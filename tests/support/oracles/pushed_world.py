@@ -1,13 +1,12 @@
 """A generated region's cache under a real planner, with the records that it and its pushes would leave."""
 
 import dataclasses
-import tomllib
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from plain_files import plain_files
 from published import trace_of
+from scenarios import values_of
 
 from features.common.times import DAY_S
 from prefetch.actions import Action
@@ -22,7 +21,6 @@ from replay.planner import Actions, CacheState
 from replay.trace import Trace
 from replay.workload import WorkloadConfig, generate
 
-ROOT = Path(__file__).parents[3]
 CYCLE_S = 4 * 3600
 HORIZONS = (3600, 12 * 3600, DAY_S, 4 * DAY_S, 30 * DAY_S)
 LIMITS = PlanLimits(CYCLE_S, 0.3, 0.6, read_once_below=0.02, hysteresis=0.1)
@@ -87,9 +85,8 @@ def perfect(trace: Trace, at_s: int, horizons: tuple[int, ...] = HORIZONS) -> Sc
 
 def pushed_world() -> PushedWorld:
     """24 days of SoCal's kind, in a cache that holds a tenth of what is read."""
-    values = tomllib.loads((ROOT / "conf" / "workloads" / "socal.toml").read_text())
-    workload = generate(WorkloadConfig.from_mapping(values | {"scale": 0.02, "days": 24, "seed": 11}))
-    whole = trace_of(workload)
+    values = values_of("socal", scale=0.02, days=24, seed=11)
+    whole = trace_of(generate(WorkloadConfig.from_mapping(values)))
     used, item = np.unique(whole.item, return_inverse=True)
     names = pa.array([f"cms:/store/mc/w/f{i}.root" for i in range(used.size)])
     trace = Trace(whole.time_s, item.astype(np.int32), whole.size_bytes[used], names)

@@ -92,7 +92,7 @@ class Parsers:
         cinfos = [path.read_bytes() for path in sorted(self._data.glob("*.cinfo"))]
         captures = [path.read_bytes() for path in sorted(self._data.glob("gstream*.txt"))]
         packets = list(_packets(self._data / "osdf_fstream_packets.jsonl.gz"))
-        datagrams = [_datagram_of(line) for line in packets]
+        datagrams = [base64.b64decode(json.loads(line)["data"]) for line in packets]
         jobs = json.dumps([_JOB, _JOB | {"files": ["/f"], "dataset": ""}]).encode()
         lines = b"\n".join(json.dumps(_JOB).encode() for _ in range(2))
         return {
@@ -289,10 +289,6 @@ def _datagrams(capture: bytes) -> Iterator[bytes]:
 def _packets(path: Path) -> Iterator[bytes]:
     with gzip.open(path, "rb") as stream:
         yield from (line for line in itertools.islice(stream, 12) if line.strip())
-
-
-def _datagram_of(line: bytes) -> bytes:
-    return base64.b64decode(json.loads(line)["data"])
 
 
 _JOB: dict[str, object] = {

@@ -1,9 +1,9 @@
 """A client of Airflow's REST API, as far as tests and benches need it."""
 
-import time
 from typing import Any
 
 import requests
+from waiting import eventually
 
 DONE = ("success", "failed")
 
@@ -28,10 +28,11 @@ class Airflow:
 
     def until_known(self, *dags: str, within_s: float) -> None:
         """Wait for the DAG processor to have read these, and unpause them."""
-        deadline = time.monotonic() + within_s
-        while not set(dags) <= {dag["dag_id"] for dag in self.call("GET", "dags")["dags"]}:
-            assert time.monotonic() < deadline, f"{dags} were not read in {within_s:.0f} s"
-            time.sleep(0.5)
+
+        def are_known() -> bool:
+            return set(dags) <= {dag["dag_id"] for dag in self.call("GET", "dags")["dags"]}
+
+        assert eventually(are_known, within_s, 0.5), f"{dags} were not read in {within_s:.0f} s"
         for dag in dags:
             self.call("PATCH", f"dags/{dag}", is_paused=False)
 
@@ -57,18 +58,17 @@ class Airflow:
 
     def ended(self, dag: str, run: str, *, within_s: float) -> str:
         """The state of a run that has ended."""
-        deadline = time.monotonic() + within_s
-        while (state := self.state(dag, run)) not in DONE:
+        if not eventually(lambda: self.state(dag, run) in DONE, within_s, 0.5):
             states = {task: row["state"] for task, row in self.tasks(dag, run).items()}
-            assert time.monotonic() < deadline, f"{dag} {run} is {state} after {within_s:.0f} s: {states}"
-            time.sleep(0.5)
-        return state
+            raise AssertionError(f"{dag} {run} has not ended after {within_s:.0f} s: {states}")
+        return self.state(dag, run)
 
     def partition(self, dag: str, key: str, *, within_s: float) -> str:
         """The newest run of a DAG for a partition, once there is one."""
-        deadline = time.monotonic() + within_s
-        while not (runs_of_key := [run for run in self.runs(dag) if run["partition_key"] == key]):
-            assert time.monotonic() < deadline, f"no run of {dag} for {key} in {within_s:.0f} s"
-            time.sleep(0.5)
-        name: str = runs_of_key[-1]["dag_run_id"]
-        return name
+
+        def runs_of_key() -> list[str]:
+            return [run["dag_run_id"] for run in self.runs(dag) if run["partition_key"] == key]
+
+        runs = eventually(runs_of_key, within_s, 0.5)
+        assert runs, f"no run of {dag} for {key} in {within_s:.0f} s"
+        return runs[-1]

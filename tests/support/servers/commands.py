@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from waiting import eventually
+
 from jobs.local_site.local.process import running_processes
 
 COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()"]
@@ -31,10 +33,8 @@ def running(words: str) -> list[int]:
 
 def awaited(words: str, *, within_s: float) -> int:
     """The first process whose command line holds `words`, as soon as there is one."""
-    deadline = time.monotonic() + within_s
-    while not (pids := running(words)):
-        assert time.monotonic() < deadline, f"no process of {words!r} within {within_s:.0f} s"
-        time.sleep(0.02)
+    pids = eventually(lambda: running(words), within_s, 0.02)
+    assert pids, f"no process of {words!r} within {within_s:.0f} s"
     return pids[0]
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import httpx
 import pytest
+from waiting import PATIENCE_S
 
 from features.common.errors import ServiceError
 from jobs.local_site.local.process import free_ports
@@ -21,8 +22,6 @@ from jobs.local_site.local.process import free_ports
 __all__ = ["PATIENCE_S", "NoServer", "answers", "end", "free_ports", "listens", "needed", "open_folder"]
 __all__ += ["start", "up", "wait"]
 
-PATIENCE_S = 180.0
-"""A machine at work for others starts a server in minutes."""
 _END_S = 20.0
 _LOG_LINES = 20
 Given = TypeVar("Given")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from daemons import free_ports, listens, open_folder
-from steward_site import eventually
+from waiting import eventually
 
 from features.common.errors import ServiceError, TargetUnavailable
 from jobs.local_site.local import xrootd

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-import time
 from pathlib import Path
 from typing import Any
+
+from waiting import eventually
 
 from prefetch.xcache.events import ReportSender
 from prefetch.xcache.gstream import CaptureReader
@@ -74,10 +75,8 @@ class Sender:
     @staticmethod
     def heard(captures: Path) -> Sender:
         """The server that captures name last, as everybody can read who reads them."""
-        deadline = time.monotonic() + _HEARD_WITHIN_S
-        while not (sources := _sources(captures)):
-            assert time.monotonic() < deadline, "the server reports nothing"
-            time.sleep(0.2)
+        sources = eventually(lambda: _sources(captures), _HEARD_WITHIN_S)
+        assert sources, "the server reports nothing"
         host, inst, port, stod, sid = sources[-1].key
         return Sender(host, int(port), inst, sources[-1].site, stod, sid, sources[-1].pseq)
 

@@ -14,10 +14,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import certificates
 import httpx
 import numpy as np
 from commands import COMMAND
 from daemons import PATIENCE_S, answers, wait
+from waiting import eventually
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.placement.serve import server as built
@@ -132,7 +134,7 @@ def serving(
             address = re.search(r"(https?://[^ ,]+)", log.read_text())
             assert address, log.read_text()
             url = address[1]
-            eventually(lambda: answers(f"{url}/health"))
+            assert eventually(lambda: answers(f"{url}/health"), PATIENCE_S)
             yield PlacementServer(url, process, log)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -160,7 +162,7 @@ def threaded(
     try:
         scheme = "https" if "tls_cert" in more else "http"
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-        eventually(lambda: answers(f"{url}/health"))
+        assert eventually(lambda: answers(f"{url}/health"), PATIENCE_S)
         yield PlacementServer(url)
     finally:
         server.should_exit = True
@@ -169,20 +171,9 @@ def threaded(
 
 
 def certificate(folder: Path) -> dict[str, Any]:
-    """A certificate of localhost that signs itself; the keys of [serve] that name it."""
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    words = ["-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    command = ["openssl", "req", "-x509", *words, "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True)
-    return {"tls_cert": cert, "tls_key": key}
-
-
-def eventually(is_so: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    """Wait until `is_so`, and fail if that never comes."""
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
+    """The keys of [serve] that name a certificate of localhost, which signs itself."""
+    pem = str(certificates.certificate(folder))
+    return {"tls_cert": pem, "tls_key": pem}
 
 
 def loaded(get: Callable[[str], httpx.Response], path: str) -> httpx.Response:

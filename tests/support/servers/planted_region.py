@@ -210,7 +210,7 @@ def serve(store: Tables, at: Mlflow, now_s: int, **versions: str) -> None:
     known, row = registry(at), dict.fromkeys(("champion", "champion_digest", "steward", "steward_digest"))
     for alias in ("champion", "steward"):
         if alias in versions:
-            known.point(alias, versions[alias], tags={})
+            known.point(alias, versions[alias])
             row |= {alias: versions[alias], f"{alias}_digest": bundle_digest(bundle_of(at, versions[alias]))}
         elif known.version_at("emea", alias):
             known.unpoint("emea", alias)

@@ -10,12 +10,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from commands import COMMAND
 from daemons import NoServer, open_folder
+from waiting import eventually
 
 from jobs.local_site.local.process import free_ports
 from jobs.local_site.local.xrootd import Loopback, loopback
@@ -39,8 +40,6 @@ _OPEN_S = 900.0
 """For so long a job may have a file open, on a machine that is busy."""
 STARTS_WITHIN_S = 240.0
 """A command may read hundreds of megabytes of captures first, on a machine that is busy."""
-LATEST_S = 90.0
-"""What has to come comes within this time, on a machine that is busy."""
 _NAMELESS = "xrootd.monitor all auth fstat 1s ops xfr 5 dest fstat user info 127.0.0.1:{}\n"
 _SPACES = "oss.space data {}\noss.space meta {}\npfc.spaces data meta\n"
 _PURGED = re.compile(r"Finished, removed (\d+) data files")
@@ -261,14 +260,14 @@ class Site:
     @property
     def figures(self) -> StewardFigures:
         """What the steward reported last; it is waited for the first report of a new one."""
-        found: list[StewardFigures] = []
 
-        def has_begun() -> bool:
-            found.extend(one for one in [read(self.figures_file)] if one is not None and one.high_bytes)
-            return bool(found)
+        def reported() -> StewardFigures | None:
+            figures = read(self.figures_file)
+            return figures if figures is not None and figures.high_bytes else None
 
-        assert eventually(has_begun)
-        return found[0]
+        figures = eventually(reported)
+        assert figures is not None
+        return figures
 
     @property
     def figures_file(self) -> Path:
@@ -366,14 +365,6 @@ def memory_disk(folder: Path, n_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         subprocess.run([*as_root, "umount", "-l", str(folder)], check=True)
-
-
-def eventually(so: Callable[[], bool], within_s: float = LATEST_S) -> bool:
-    """Whether `so` becomes true in time."""
-    deadline = time.monotonic() + within_s
-    while not so() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return bool(so())
 
 
 def name_of(lfn: str) -> str:

@@ -14,7 +14,7 @@ def promote(settings: Settings) -> str:
     """Let the region's candidate serve as if it had won, in MLflow and on our record; its version."""
     at, region, now_s = registry(settings.mlflow), settings.region.name, int(time.time())
     tables, version = Tables(settings.tables.root), str(at.version_at(region, CANDIDATE))
-    at.point(CHAMPION, version, tags={})
+    at.point(CHAMPION, version)
     row: dict[str, object] = {"action": "promote", "model_version": version, "champion": version}
     row |= {
         "comparisons": "[]",

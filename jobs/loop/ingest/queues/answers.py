@@ -50,6 +50,10 @@ _OF_RUCIO = (
 _LOOKED_AT = 1000
 
 
+class _Unreadable(InputError):
+    """A file is there, but the disk or its rights do not let it be read."""
+
+
 def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
     name = kind_of(raw) if kind == "auto" else kind
@@ -115,7 +119,8 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
     """What the finished files of a folder hold, in order of their names.
 
     No day takes the room of others: of one with more than its share of `MOST_BYTES` the newest are read. A
-    file that is damaged, or of something else, is refused alone.
+    file that is damaged, or of something else, is refused alone. Raises InputError for one that the disk, or
+    its rights, do not give: it may hold jobs that still wait.
     """
     files = sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != PART)
     states = {file: state for file in files if (state := file.lstat()).st_mtime >= since_s}
@@ -134,6 +139,8 @@ def _in_folder(folder: Path, since_s: int) -> Iterator[object]:
         try:
             text = _below(folder, file, parts[file]) if parts[file] else ""
             held = _from_json(text, "a file") if text else ()  # there may be no room for a line
+        except _Unreadable:
+            raise
         except NotPlainError as error:
             held = [Refused(f"not a plain file: {error.kind}", file.name)]
         except InputError as error:
@@ -170,8 +177,10 @@ def _text(file: InputFile, most_bytes: int | None = None) -> str:
         elif len(content) > n_bytes:
             raise InputError(f"{label} is larger than {n_bytes >> 20} MiB; split the queue")
         return content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (FileNotFoundError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {label}: {_why(error)}") from None
+    except OSError as error:
+        raise _Unreadable(f"cannot read the queue {path}: {_why(error)}") from None
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:

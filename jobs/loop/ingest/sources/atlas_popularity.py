@@ -5,11 +5,11 @@ prod_step, version, length, distinct_files and panda_jobs.
 """
 
 import functools
+import hashlib
 
 import pyarrow as pa
 
 from features.common.errors import SchemaError
-from features.common.hashes import SPARK_SEED, xxh64
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, rucio_traces, sql
 from jobs.loop.ingest.sources.record_fields import Header
@@ -79,7 +79,7 @@ def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @functools.lru_cache(maxsize=100_000)
 def _bucket(user: str) -> int:
-    return (xxh64(user.encode(), SPARK_SEED) if user else SPARK_SEED) % _USER_BUCKETS
+    return hashlib.blake2b(user.encode(), digest_size=1).digest()[0] % _USER_BUCKETS
 
 
 def _reason() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from folder_site import folder_site
 
 from features.common import files
 from features.common.errors import LimitError, PushRejected, StaleInputError, TargetUnavailable
@@ -307,16 +308,12 @@ def test_a_scan_of_an_unmounted_folder_is_refused(tables: Tables, tmp_path: Path
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: bool) -> None:
     (tmp_path / "origin").mkdir()
-    conf, journal = tmp_path / "site.toml", tmp_path / "journal.db"
-    conf.write_text(
-        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{journal}"\n'
-        '[rucio]\nbroker = "stomp://127.0.0.1:1"\nurl = "http://127.0.0.1:1"\n'
-        'username = "u"\npassword = "p"\n'
-        f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{tmp_path}/cache"\n'
-        f'origin = "{tmp_path}/origin"\ncapacity = "1GB"\nrse = "XCACHE"\n'
+    rucio_lines = (
+        'broker = "stomp://127.0.0.1:1"\nurl = "http://127.0.0.1:1"\nusername = "u"\npassword = "p"\n'
     )
+    conf = folder_site(tmp_path, f'rse = "XCACHE"\n[rucio]\n{rucio_lines}')
     dids = [Did("cms", lfn(i)) for i in range(10)]
-    reported = ReportedReplicas(str(journal))
+    reported = ReportedReplicas(str(tmp_path / "journal.db"))
     reported.note("XCACHE", dids, "there", now_s=1.0)
     settings = Settings.load(conf, env={})
 

@@ -23,7 +23,7 @@ from features.stream.names import joined
 from jobs.ground.store.filesystems import Store, read_parquet, store_at
 from jobs.ground.store.filesystems.local import LocalStore
 from jobs.ground.store.filesystems.s3 import S3Store
-from jobs.ground.store.tables import Tables, read_partitions
+from jobs.ground.store.tables import Tables, new_folder, read_partitions
 
 DAY = "2026-03-01"
 PATIENCE_S = 180.0
@@ -245,23 +245,57 @@ def test_what_was_superseded_days_ago_goes_with_a_later_commit(
     local: Tables, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
 ) -> None:
     days_ago_s = time.time() - 3 * 86400
-    for n in range(30):
+    for n in range(12):
         local.replace_arrow(REJECTS, rejects(DAY, n))
-    for path in Path(local.root, "rejects").rglob("*"):
+    store = rejects_in(local)
+    store.make_folder("data-before-the-update")
+    for path in Path(store.root).rglob("*"):
         os.utime(path, (days_ago_s, days_ago_s))
+    # A clock was wrong for a day.
+    os.utime(Path(store.root, "_commits/000000000005.json"), (days_ago_s, time.time() + 1e7))
 
     def remove(_store: LocalStore, _name: str) -> None:
         raise fault or AssertionError
 
     if fault:
         monkeypatch.setattr(LocalStore, "remove", remove)
-    for n in range(30, 52):
+    for n in range(12, 22):
         assert local.replace_arrow(REJECTS, rejects(DAY, n)).number == n + 1
-    names = rejects_in(local).names("_commits")
-    # The thirtieth was superseded now, whatever its own date is.
-    assert min(names) == f"{1 if fault else 30:012d}.json"
-    assert len(data_folders(local)) == len(names) == (52 if fault else 23)
-    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [51]
+    names = store.names("_commits")
+    # The twelfth was superseded now, whatever its own date is.
+    assert min(names) == f"{1 if fault else 12:012d}.json"
+    assert len(data_folders(local)) - 1 == len(names) == (22 if fault else 11)
+    assert "data-before-the-update" in data_folders(local), "it is an operator's"
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [21]
+
+
+def test_what_was_removed_as_abandoned_is_not_committed(tables: Tables) -> None:
+    before = tables.replace_arrow(REJECTS, rejects(DAY, 1))
+    staged = tables.stage(REJECTS, folder := new_folder(), [((DAY,), rejects(DAY, 2))])
+    tables.discard(REJECTS, folder)
+    with pytest.raises(ConflictError, match="has been removed; run again"):
+        tables.commit(REJECTS, staged, base=before)
+    assert tables.snapshot(REJECTS) == before
+
+
+def test_a_writer_that_paused_for_days_takes_no_number_that_was_vacuumed(
+    local: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = local.replace_arrow(REJECTS, rejects(DAY, 1))
+    put = LocalStore.put_if_absent
+
+    def put_late(store: LocalStore, name: str, content: bytes) -> bool:
+        monkeypatch.undo()
+        for n in range(5):
+            local.replace_arrow(REJECTS, rejects(DAY, 10 + n))
+        local.vacuum(REJECTS, keep=1, grace_s=-PATIENCE_S)
+        return put(store, name, content)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", put_late)
+    with pytest.raises(ConflictError, match=DAY):
+        local.replace_arrow(REJECTS, rejects(DAY, 2), base=base)
+    assert rejects_in(local).names("_commits") == ["000000000006.json"]
+    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [14]
 
 
 def test_a_clock_that_is_ahead_vacuums_nothing_new(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

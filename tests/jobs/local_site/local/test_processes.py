@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,10 +25,6 @@ time.sleep(600)
 """
 
 
-def there(path: Path) -> Callable[[], bool]:
-    return lambda: path.exists() and path.read_text() != ""
-
-
 @pytest.fixture
 def keeper(tmp_path: Path) -> Iterator[Services]:
     started = Services(tmp_path / "run")
@@ -47,7 +43,8 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
 
 def service(tmp_path: Path, code: str = FAMILY, name: str = "family") -> Service:
     pids = tmp_path / name
-    return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", there(pids), within_s=60)
+    is_there = lambda: pids.exists() and pids.read_text() != ""  # noqa: E731
+    return Service(name, [sys.executable, "-c", code, str(pids)], "nowhere", is_there, within_s=60)
 
 
 def test_a_family_is_ended_whole_also_those_with_sessions_and_environments_of_their_own(

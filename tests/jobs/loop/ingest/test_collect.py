@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from cachecast_main import asked
 from captures import Capture, read_capture
-from placement_server import eventually
+from monitoring import Sender, close
+from waiting import eventually
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
@@ -84,12 +85,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
 
 
 def datagram(pseq: int, *, inst: str = "cache1", stod: int = 1_700_000_000, lfn: str = "") -> bytes:
-    source = {"site": "S", "host": "h", "port": 1094, "inst": inst}
-    header = {"code": "g", "pseq": pseq % 1000, "stod": stod, "sid": 7, "src": source, "gs": {"type": "C"}}
-    numbers = {"size": 10**6, "blk_size": 10**5, "n_blks": 10, "n_blks_done": 10, "access_cnt": 1}
-    counts = {"b_hit": 0, "b_miss": 10**6, "b_bypass": 0, "attach_t": stod, "detach_t": stod + 5}
-    record = {"event": "file_close", "lfn": lfn or f"/store/{inst}/{pseq}", "remotes": []}
-    return "\n".join(map(json.dumps, (header, record | numbers | counts))).encode() + b"\0"
+    record = close(lfn or f"/store/{inst}/{pseq}", 10**6, stod + 5, attach_t=stod, remotes=[])
+    return Sender("h", 1094, inst, "S", stod, 7, pseq).gstream(record, ahead=0) + b"\0"
 
 
 def n_kept(folder: Path) -> int:
@@ -132,7 +129,7 @@ def test_killed_mid_stream_and_started_again_nothing_received_is_lost(
     daemon = start("--roll-size", "50kB")
     for number in range(1, 401):
         daemon.socket.send(datagram(number))
-    eventually(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
+    assert eventually(lambda: n_kept(folder) == 400 and len(list(folder.glob("*.part"))) == 1)
     daemon.kill()
     assert len(list(folder.glob("*.part"))) == 1
 
@@ -166,7 +163,7 @@ def test_it_logs_counts_and_finishes_an_idle_file_in_time(
     folder = tmp_path / "captures"
     daemon = start("--roll-every", "1s", "--log-every", "1s")
     daemon.socket.send(datagram(1))
-    eventually(lambda: bool(list(folder.glob("*.capture"))))
+    assert eventually(lambda: bool(list(folder.glob("*.capture"))))
     daemon.stop()
     assert any("received: datagrams 1, " in line for line in daemon.log)
     (path,) = folder.glob("gstream-*")
@@ -198,7 +195,7 @@ def test_a_full_folder_is_an_alarm_and_a_count(
     for number in range(1, 101):
         daemon.socket.send(datagram(number))
     figures = tmp_path / "prom"
-    eventually(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
+    assert eventually(lambda: any("over_quota" in path.read_text() for path in figures.glob("*.prom")))
     counts = daemon.stop()
     assert 0 < len(captured(tmp_path / "captures").records) == 100 - counts["over_quota"] < 100
     assert 0 < counts["held_bytes"] <= counts["quota_bytes"] == 2000

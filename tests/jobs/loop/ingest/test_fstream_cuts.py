@@ -53,10 +53,6 @@ KINDS = [
 def line(number: int, record: bytes, remote: str = "192.0.2.7:40000") -> str:
     begin = START + 600 * number
     datagram = fstream(record, pseq=number, begin=begin, end=begin + 10, stod=START - 100, sid=77)
-    return encoded(datagram, remote)
-
-
-def encoded(datagram: bytes, remote: str) -> str:
     return json.dumps({"remote": remote, "data": base64.b64encode(datagram).decode()})
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matrix_records import json_lines
 
 from features.schema import JOB_RECORDS
 from jobs.ground.store.tables import Tables
@@ -75,7 +76,7 @@ def test_history_over_several_lines_is_that_of_one_line_each(
     tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nested = [ad | {"Stats": {"Files": [{"n": 1}, {"n": 2}], "s": 'a } " { b'}} for ad in ads()]
-    plain = pulled(tmp_path / "plain", "".join(f"{json.dumps(ad)}\n" for ad in nested))
+    plain = pulled(tmp_path / "plain", json_lines(nested))
     text = as_condor_prints(nested) if form == "condor" else json.dumps(nested, indent=4)
     monkeypatch.setattr(lines, "_CHUNK_BYTES", 700)  # an ad is longer
     summary, rows = pulled(tmp_path / "several", text)

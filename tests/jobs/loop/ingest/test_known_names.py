@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matrix_records import json_lines
 from raw_records import AT_S, aaa, catalogue, gstream, hashed, pull_text
 
 from features.common.times import DAY_S
@@ -24,7 +25,7 @@ def names_of(tables: Tables) -> list[tuple[str, str | None]]:
 
 def listed(name: str, scope: str, dataset: str, **more: str) -> str:
     (line,) = catalogue([name], scope, dataset).splitlines()
-    return json.dumps(json.loads(line) | more) + "\n"
+    return json_lines([json.loads(line) | more])
 
 
 def test_reads_by_a_cache_have_the_catalogues_dataset(engine: Engine, tables: Tables, tmp_path: Path) -> None:

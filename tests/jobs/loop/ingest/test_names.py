@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from cinfo_writer import dump
 from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, pull_text, tracer, traces
 
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import scan
 from jobs.loop.ingest.pull_input import Engine
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 BLOCK = 131072
 LFN = "/store/data/Run2026A/JetMET0/NANOAOD/PromptReco-v1/000/391/q.root"

@@ -13,6 +13,7 @@ import http_answers
 import pytest
 from access_rows import accesses
 from cachecast_main import asked as call
+from folder_site import folder_site
 
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
@@ -499,19 +500,11 @@ def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables)
 @pytest.fixture
 def site(tables: Tables, tmp_path: Path) -> list[str]:
     """The options of a site with a directory cache whose origin holds every file."""
-    conf = tmp_path / "conf"
-    (conf / "caches").mkdir(parents=True)
-    origin = tmp_path / "origin"
     for i in range(40):
-        path = origin / lfn(i)[1:]
+        path = tmp_path / "origin" / lfn(i)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * MB)
-    places = f'url = "{tmp_path / "cache"}"\norigin = "{origin}"\n'
-    (conf / "caches" / "dir.toml").write_text(
-        f'name = "dir"\nkind = "directory"\ncapacity = "30MB"\n{places}'
-    )
-    (conf / "base.toml").write_text(f'[push]\njournal = "{tmp_path / "journal.db"}"\n')
-    return ["--conf", str(conf), "--tables", tables.root]
+    return ["--conf", str(folder_site(tmp_path, capacity="30MB")), "--tables", tables.root]
 
 
 def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
@@ -542,7 +535,7 @@ def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
 
 
 def test_prefills_without_end_fetch_in_a_cycle_what_one_may(tables: Tables, site: list[str]) -> None:
-    conf = Path(site[1], "base.toml")
+    conf = Path(site[1])
     conf.write_text(conf.read_text() + '[plan]\nwan_per_hour = "8MB"\nassumed_inflow = 0\n')
     for dataset, n in ((DATASET, 8), ("cms:/B/Run3-v1/AOD", 0)):
         answer = call("prefill", "--cache", "dir", "--dataset", dataset, *site)

@@ -189,6 +189,20 @@ def test_a_file_of_a_folder_that_cannot_be_read_costs_itself_alone(tmp_path: Pat
     }
 
 
+def test_of_a_folder_with_a_file_that_the_disk_does_not_give_nothing_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jobs may wait still: the answer of before stays."""
+    (tmp_path / "b.jsonl").write_text(f"{JOB}\n")
+
+    def lost(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(answers, "plain", lost)
+    with pytest.raises(InputError, match=r"b\.jsonl: Input/output error"):
+        answer(tmp_path)
+
+
 def test_a_day_of_very_much_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight jobs a day for three days; on the second, a thousand more in two files beside."""
     line = f"{JOB}\n"

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+from cinfo_writer import dump
 from typer.testing import CliRunner
 
 from features.common.errors import ConfigError
@@ -14,7 +15,7 @@ from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input, scan
 from jobs.loop.ingest.local_engine import LocalEngine
-from prefetch.xcache.cinfo import AccessRecord, CInfo, dump
+from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 BLOCK = 131072
 START = 1772323200

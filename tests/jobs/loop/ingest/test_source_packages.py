@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matrix_records import json_lines
 
 from features.common.errors import ConfigError
 from features.schema import ACCESSES
@@ -48,7 +49,7 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def records(tmp_path: Path) -> str:
-    (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    (tmp_path / "records.jsonl").write_text(json_lines(RECORDS))
     return str(tmp_path / "records.jsonl")
 
 

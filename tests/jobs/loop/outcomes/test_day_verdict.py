@@ -17,6 +17,7 @@ from features.results import WORTH
 from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.outcomes.history import history
 from jobs.loop.plan.items import item_ids
@@ -135,10 +136,7 @@ def _write_inventory(world: PushedWorld, tables: Tables, held: Any) -> None:
         "open": pa.repeat(False, n),
         "scanned_at": utc(np.full(n, held.at_s)),
     }
-    key = (day_label(held.at_s), as_of_label(held.at_s), CACHE)
-    for name, value in zip(CONTENTS.partition, key, strict=True):
-        columns[name] = pa.repeat(value, n)
-    tables.replace_arrow(CONTENTS, pa.table(columns), cover=[key])
+    tables.replace_partition(CONTENTS, pa.table(columns), MomentKey.at(held.at_s, CACHE))
 
 
 def call(*words: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folder_site import folder_site
 from typer.testing import CliRunner
 
 from features.common.errors import ConflictError, UnprovenError
@@ -40,13 +41,7 @@ def site(tmp_path: Path) -> Settings:
             path.parent.mkdir(parents=True, exist_ok=True)
             if number in held:
                 path.write_bytes(b"x" * 100)
-    conf = tmp_path / "site.toml"
-    conf.write_text(
-        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{tmp_path}/journal.db"\n'
-        f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{tmp_path}/cache"\ncapacity = "1GB"\n'
-        f'origin = "{tmp_path}/origin"\nevict_guard = "0s"\n'
-    )
-    settings = Settings.load(conf, env={})
+    settings = Settings.load(folder_site(tmp_path, 'evict_guard = "0s"\n', cache="d"), env={})
     planned(settings)
     return settings
 

@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cachecast_main import asked, cachecast
+from folder_site import folder_site
 from raw_records import catalogue, gstream, hashed
+from waiting import eventually
 
 from features.common.times import as_of_label, parse_as_of
 from features.schema import PLANS
@@ -31,17 +32,15 @@ SIZE = 9
 HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
 
 
-def site(folder: Path, *more: str) -> list[str]:
+def site(folder: Path, more: str = "") -> list[str]:
     """The options of a command for a folder cache whose origin has the files, after pulls of both sides."""
     for name in NAMES:
         path = folder / "origin" / hashed(SCOPE, name, PREFIX)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * SIZE)
     (folder / "cache").mkdir(exist_ok=True)
-    lines = [f'[push]\njournal = "{folder}/journal.db"\n[sources]\ndemand = {{ "*" = "xcache_gstream" }}']
-    lines += ['[caches.dir]\nname = "dir"\nkind = "directory"\ncapacity = "1GB"', f'url = "{folder}/cache"']
-    (folder / "site.toml").write_text("\n".join([*lines, f'origin = "{folder}/origin"', *more]) + "\n")
-    options = ["--conf", str(folder / "site.toml"), "--tables", str(folder / "tables")]
+    conf = folder_site(folder, f'{more}\n[sources]\ndemand = {{ "*" = "xcache_gstream" }}\n')
+    options = ["--conf", str(conf), "--tables", str(folder / "tables")]
     reads = [hashed(SCOPE, name, PREFIX) for name in NAMES for _ in range(3)]
     listing = [json.loads(line) for line in catalogue(NAMES, SCOPE, DATASET).splitlines()]
     for row in listing:
@@ -102,10 +101,8 @@ def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
     assert (
         subprocess.run(line, env=os.environ | env, capture_output=True, check=True, timeout=30).stderr == b""
     )
-    until = time.monotonic() + 60
-    while {path.name for path in (tmp_path / "cache").rglob("*.root.1")} != {NAMES[2]}:
-        assert time.monotonic() < until, (tmp_path / "spool/log").read_text()
-        time.sleep(0.2)
+    cached = lambda: {path.name for path in (tmp_path / "cache").rglob("*.root.1")}  # noqa: E731
+    assert eventually(lambda: cached() == {NAMES[2]}, 60), (tmp_path / "spool/log").read_text()
 
 
 def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

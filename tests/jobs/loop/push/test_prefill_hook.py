@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hung_mount import hung_mount
+from waiting import eventually
 
 from jobs.loop.push.prefill import PrefillRequest, with_described
 
@@ -44,13 +45,12 @@ class Site:
         return answer.stdout, answer.stderr
 
     def called(self, n: int) -> list[list[object]]:
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            lines = self.calls.read_text().splitlines() if self.calls.exists() else []
-            if len(lines) >= n and not list(self.spool.glob("*.new")):
-                return [json.loads(line) for line in lines]
-            time.sleep(0.05)
-        raise AssertionError(f"{n} calls did not come: {list(self.spool.iterdir())}")
+        def have_come() -> bool:
+            is_over = not list(self.spool.glob("*.new"))
+            return is_over and len(self.calls.read_text().splitlines() if self.calls.exists() else []) >= n
+
+        assert eventually(have_come, 20), f"{n} calls did not come: {list(self.spool.iterdir())}"
+        return [json.loads(line) for line in self.calls.read_text().splitlines()]
 
 
 def test_a_routed_job_is_prefilled_once_and_its_ad_is_what_it_was(tmp_path: Path) -> None:
@@ -142,9 +142,7 @@ def test_nobody_fills_the_spool_against_others_and_owners_take_turns(tmp_path: P
         "her last is gone"
     )
     assert site.hook(text=f'r\n------\n{more.replace("g", "h")}Owner = "ada"\n')[1] == ""
-    until = time.monotonic() + 30
-    while len(site.calls.read_text().splitlines()) < 5 and time.monotonic() < until:
-        time.sleep(0.05)
+    assert eventually(lambda: len(site.calls.read_text().splitlines()) >= 5, 30)
     for path in site.spool.glob("*.new"):
         path.unlink(missing_ok=True)
     later = [str(json.loads(line)[1]) for line in site.calls.read_text().splitlines()[1:5]]
@@ -191,10 +189,8 @@ def test_what_was_handed_over_is_not_kept(tmp_path: Path) -> None:
     site.hook(text=f"r\n------\n{AD}")
     site.called(1)
     (done,) = site.spool.glob("*.done")
-    until = time.monotonic() + 10
-    while done.stat().st_size and time.monotonic() < until:
-        time.sleep(0.05)
-    assert (done.stat().st_size, oct(done.stat().st_mode)[-3:]) == (0, "600")
+    assert eventually(lambda: done.stat().st_size == 0, 10)
+    assert oct(done.stat().st_mode)[-3:] == "600"
     os.utime(done, (time.time() + 10 * 86400,) * 2)  # by a clock that was ahead
     site.hook(text=f"r\n------\n{AD}")
     assert len(site.called(2)) == 2
@@ -225,9 +221,7 @@ def test_a_command_that_fails_is_tried_once_and_hinders_no_other_job(tmp_path: P
     assert len(site.called(3)) == 3
     site.env["CACHECAST_COMMAND"] = "/none"
     site.hook(text="r\n------\n" + AD)
-    until = time.monotonic() + 10
-    while "No such file" not in (site.spool / "log").read_text() and time.monotonic() < until:
-        time.sleep(0.05)
+    assert eventually(lambda: "No such file" in (site.spool / "log").read_text(), 10)
     assert "/none" in (site.spool / "log").read_text()
 
 

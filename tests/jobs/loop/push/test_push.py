@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folder_site import folder_site
 from pushes import item_of
 from typer.testing import CliRunner
 
@@ -41,7 +42,6 @@ from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
 from prefetch.journal.lease import LeasedItems
-from prefetch.journal.tables import UNPROVEN
 from prefetch.push.push import PushSummary
 from prefetch.push.worker import UNMEASURED_S
 
@@ -66,15 +66,6 @@ def conf(tmp_path: Path) -> Path:
         path = tmp_path / "origin" / "store" / f"f{number}"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 100)
-    folder = tmp_path / "conf"
-    (folder / "caches").mkdir(parents=True)
-    (folder / "base.toml").write_text(
-        f'[tables]\nroot = "{tmp_path}/tables"\n[push]\njournal = "{tmp_path}/journal.db"\n'
-    )
-    (folder / "caches" / "d.toml").write_text(
-        f'name = "d"\nkind = "directory"\nurl = "{tmp_path}/cache"\ncapacity = "1GB"\n'
-        f'origin = "{tmp_path}/origin"\nevict_guard = "0s"\n'
-    )
     tables = Tables(f"{tmp_path}/tables")
     origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
     tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], KEY)
@@ -82,7 +73,7 @@ def conf(tmp_path: Path) -> Path:
     file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
     names = [{"did": f"cms:/store/f{n}", "name": f"/store/f{n}"} for n in range(2)]
     tables.replace_rows(FILES, [file | name for name in names], ())
-    return folder
+    return folder_site(tmp_path, 'evict_guard = "0s"\n', cache="d")
 
 
 def push(conf: Path, *words: str) -> Any:
@@ -283,12 +274,10 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
             for n, action in enumerate(("evict", "prefetch"))
         ]
         work.journal.plans.record_plan(plan, now_s=time.time())
-        summary = job.push_plan(
-            work, planned_items(tables, "d", newer, UNPROVEN), on_progress=lambda *_: None
-        )
+        summary = job.push_plan(work, planned_items(tables, "d", newer), on_progress=lambda *_: None)
         assert (summary.pushed + summary.already_done, summary.failed) == (1, 0)
         assert work.target.confirm("/store/f1").held is not None
-        late = job.push_plan(work, planned_items(tables, "d", older, UNPROVEN), on_progress=lambda *_: None)
+        late = job.push_plan(work, planned_items(tables, "d", older), on_progress=lambda *_: None)
         assert (late.pushed, late.already_done, late.failed) == (0, 0, 0)
     rows = tables.read_arrow(RECEIPTS, as_of=as_of_label(older), owner="d").to_pylist()
     assert {each["state"] for each in rows} == {"cancelled"}
@@ -300,7 +289,7 @@ def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
     by = {"model_version": "m/1", "needs_model": False}
     rows = [row(n) | by | {"item_id": f"{at_s}-{n}"} for n in range(n_files)]
     tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
-    return planned_items(tables, "d", at_s, UNPROVEN)
+    return planned_items(tables, "d", at_s)
 
 
 def test_an_older_plan_after_an_empty_one_is_not_carried_out(conf: Path, tmp_path: Path) -> None:
@@ -367,9 +356,11 @@ def holds(tables: Tables, cache: str) -> None:
 
 
 def test_evictions_at_once_obey_the_share_of_the_cache(conf: Path) -> None:
-    (conf / "caches" / "x.toml").write_text(
-        'name = "x"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\ncapacity = "1GB"\nsteward = true\n'
-        f'watermarks = [0.9, 0.95]\nnamespace = "{conf}"\ngstream = "{conf}"\n'
+    folder = conf.parent / "origin"
+    conf.write_text(
+        f'{conf.read_text()}[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://127.0.0.1:1"\n'
+        f'capacity = "1GB"\nsteward = true\nwatermarks = [0.9, 0.95]\n'
+        f'namespace = "{folder}"\ngstream = "{folder}"\n'
     )
     settings = Settings.load(conf, env={})
     holds(Tables(settings.tables.root), "x")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from folder_site import folder_site
+
 from jobs.ground.settings.tree import Settings
 from jobs.loop.push import rucio_sync
 from jobs.loop.push.rucio_sync import ReplicaDrift
@@ -16,13 +18,8 @@ def drift(folder: Path, rules: str) -> ReplicaDrift:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
     (folder / "origin").mkdir(exist_ok=True)
-    conf = folder / "site.toml"
-    conf.write_text(
-        f'[plan]\nrules = [{rules}]\n[push]\njournal = "{folder / "journal.db"}"\n'
-        '[rucio]\nbroker = "stomp://127.0.0.1:1"\n'
-        f'[caches.dir]\nname = "dir"\nkind = "directory"\nurl = "{folder / "cache"}"\n'
-        f'origin = "{folder / "origin"}"\ncapacity = "1GB"\nrse = "XCACHE"\n'
-    )
+    more = f'[plan]\nrules = [{rules}]\n[rucio]\nbroker = "stomp://127.0.0.1:1"\n'
+    conf = folder_site(folder, f'rse = "XCACHE"\n{more}')
     answer = rucio_sync.sync(Settings.load(conf, env={}), cache="dir", dry_run=True, wait_s=0, recheck=False)
     assert isinstance(answer, ReplicaDrift)
     return answer

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from folder_site import folder_site
+from waiting import eventually
 
 from features.common.errors import ServiceError
 from features.common.times import DAY_S
@@ -40,20 +42,13 @@ def cache_of(folder: Path) -> DirectoryTarget:
 
 
 def configured(folder: Path, *, state: str, more: str = "") -> Path:
-    """The folder of a configuration: a cache that keeps 18 of 20 files."""
-    (folder / "conf" / "caches").mkdir(parents=True)
+    """The settings of a cache that keeps 18 of 20 files."""
     (folder / "origin" / "store").mkdir(parents=True)
-    (folder / "conf" / "base.toml").write_text(
-        f'{more}[tables]\nroot = "{folder}/tables"\n[push]\njournal = "{folder}/journal.db"\n'
-        f'[steward]\nstate = "{state}"\nlook = "1s"\npolicy = "{"auto" if more else "lru"}"\n'
-    )
-    (folder / "conf" / "caches" / "xc1.toml").write_text(
-        f'name = "xc1"\nkind = "directory"\norigin = "{folder}/origin"\nurl = "{folder}/cache"\n'
-        f'capacity = "{20 * SIZE}B"\nsteward = true\n'
-    )
+    policy = "auto" if more else "lru"
+    keys = f'steward = true\n{more}[steward]\nstate = "{state}"\nlook = "1s"\npolicy = "{policy}"\n'
     with contextlib.closing(Journal(f"{folder}/journal.db")) as journal:
         journal.make()
-    return folder / "conf"
+    return folder_site(folder, keys, cache="xc1", capacity=f"{20 * SIZE}B")
 
 
 def read(folder: Path, *numbers: int) -> list[str]:
@@ -89,9 +84,7 @@ def test_a_step_of_the_clock_takes_no_pin(tmp_path: Path) -> None:
             time.sleep(3)
             step_s[0] = 2 * DAY_S
             read(tmp_path, *range(3, 26))
-            until = time.monotonic() + 20
-            while time.monotonic() < until and len(list((held / "store").iterdir())) > 18:
-                time.sleep(0.1)
+            eventually(lambda: len(list((held / "store").iterdir())) <= 18, 20)
             time.sleep(2)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -112,12 +105,9 @@ def begun(conf: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 def begins(process: subprocess.Popen[bytes], folder: Path, within_s: float = PATIENCE_S) -> bool:
     """Whether it begins in time."""
-    until = time.monotonic() + within_s
-    while process.poll() is None and time.monotonic() < until:
-        if "began" in (folder / "log").read_text():
-            return True
-        time.sleep(0.1)
-    return False
+    log = folder / "log"
+    eventually(lambda: "began" in log.read_text() or process.poll() is not None, within_s)
+    return process.poll() is None and "began" in log.read_text()
 
 
 def ends(process: subprocess.Popen[bytes]) -> bool:

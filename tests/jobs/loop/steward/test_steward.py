@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from folder_site import folder_site
 
 from features.common.errors import ConfigError, ConflictError, TargetUnavailable
 from features.results import STEWARD_DAYS
@@ -32,18 +33,14 @@ SIZE = 1 << 16
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    (tmp_path / "conf" / "caches").mkdir(parents=True)
-    (tmp_path / "conf" / "base.toml").write_text(
-        f'[push]\njournal = "{tmp_path}/journal.db"\n[steward]\nstate = "{tmp_path}/s"\npolicy = "s3fifo"\n'
+    more = (
+        f'steward = true\n[steward]\nstate = "{tmp_path}/s"\npolicy = "s3fifo"\n[caches.far]\nname = "far"\n'
     )
-    for name, kind in (("xc1", f'"directory"\norigin = "{tmp_path}/origin"'), ("far", '"xcache"')):
-        url = f"{tmp_path}/cache" if name == "xc1" else "root://x:1"
-        (tmp_path / "conf" / "caches" / f"{name}.toml").write_text(
-            f'name = "{name}"\nkind = {kind}\nurl = "{url}"\ncapacity = "{20 * SIZE}B"\nsteward = true\n'
-        )
+    more += f'kind = "xcache"\nurl = "root://x:1"\ncapacity = "{20 * SIZE}B"\nsteward = true\n'
+    conf = folder_site(tmp_path, more, cache="xc1", capacity=f"{20 * SIZE}B")
     with contextlib.closing(Journal(f"{tmp_path}/journal.db")) as journal:
         journal.make()
-    return Settings.load(tmp_path / "conf", tables=str(tmp_path / "tables"), env={})
+    return Settings.load(conf, env={})
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ from pathlib import Path
 import http_answers
 import pytest
 from certificates import certificate
+from folder_site import folder_site
 
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
-from jobs.operator.operate.doctor import Check
+from jobs.operator.operate.asking import Check
+from jobs.operator.operate.asking_mlflow import mlflow
 from prefetch.xcache.rolling import Heartbeat
 
 HEALTHY = {
@@ -117,12 +119,8 @@ def test_a_collector_is_seen_by_its_heartbeat(tmp_path: Path) -> None:
 
 
 def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> None:
-    site, cache, origin = tmp_path / "site.toml", tmp_path / "cache", tmp_path / "origin"
-    site.write_text(
-        f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{cache}"\norigin = "{origin}"\ncapacity = 1\n'
-    )
-    variables = {"CACHECAST_CONF": str(site)}
-    cache.mkdir()
+    origin, variables = tmp_path / "origin", {"CACHECAST_CONF": str(folder_site(tmp_path, cache="d"))}
+    (tmp_path / "cache").mkdir()
     assert str(origin) in checked(tmp_path, "cache d", **variables).detail
     origin.mkdir()
     assert checked(tmp_path, "cache d", **variables).state == "ok"
@@ -142,7 +140,7 @@ def test_a_server_that_cannot_read_its_database_is_bad(code: int, body: bytes, s
             self.say(*((200, b"OK") if self.path == "/health" else (code, body)))
 
     with http_answers.answering(Answers) as url:
-        check = doctor.mlflow(url.replace("http://", "http://ada:hush@"))
+        check = mlflow(url.replace("http://", "http://ada:hush@"))
     assert check.state == state
     assert ("mlflow db upgrade DATABASE_URI" in check.detail) == (state == "bad")
     assert "hush" not in f"{check.detail}{check.configured}"
@@ -162,11 +160,11 @@ def test_mlflow_is_believed_as_by_its_own_client(
     pem = certificate(tmp_path)
     monkeypatch.setenv(trust, "true" if "INSECURE" in trust else str(pem))
     with http_answers.answering(Answers, pem=pem) as url:
-        assert doctor.mlflow(url).state == "bad"  # it asks for a client's certificate
+        assert mlflow(url).state == "bad"  # it asks for a client's certificate
         monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(pem))
-        assert doctor.mlflow(url).state == "ok"
+        assert mlflow(url).state == "ok"
         monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(tmp_path / "gone.pem"))
-        assert "no certificate can be read" in doctor.mlflow(url).detail
+        assert "no certificate can be read" in mlflow(url).detail
 
 
 def test_a_server_that_is_down_is_waited_for_once() -> None:
@@ -178,7 +176,7 @@ def test_a_server_that_is_down_is_waited_for_once() -> None:
             self.say(503)
 
     with http_answers.answering(Answers) as url:
-        assert doctor.mlflow(url).state == "bad"
+        assert mlflow(url).state == "bad"
     assert asked == ["/health"]
 
 
@@ -197,14 +195,14 @@ def test_the_schema_of_a_database_file_is_compared(
         database.execute("CREATE TABLE alembic_version (version_num VARCHAR(32))")
         database.executemany("INSERT INTO alembic_version VALUES (?)", [(revision,)] if revision else [])
         database.commit()
-    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    check = mlflow(f"sqlite:///{tmp_path}/mlflow.db")
     assert check.state == state
     assert words in check.detail
 
 
 def test_what_is_no_database_is_named_and_a_missing_one_will_be_made(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"not a database, though it is long enough to be one" * 100)
-    check = doctor.mlflow(f"sqlite:///{tmp_path}/mlflow.db")
+    check = mlflow(f"sqlite:///{tmp_path}/mlflow.db")
     assert (check.state, "is it a database of MLflow's?" in check.detail) == ("bad", True)
-    assert doctor.mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
+    assert mlflow(f"sqlite:///{tmp_path}/other.db").state == "ok"
     assert not (tmp_path / "other.db").exists()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from folder_site import folder_site
 
 from features.common.errors import NotDueError
 from features.common.times import parse_as_of, parse_day
@@ -83,13 +84,7 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
 ) -> None:
     metrics = tmp_path / "metrics"
     monkeypatch.setenv("CACHECAST_METRICS__FOLDER", str(metrics))
-    monkeypatch.setenv("CACHECAST_PUSH__JOURNAL", f"{tmp_path}/journal.db")
-    monkeypatch.setenv("CACHECAST_CONF", str(tmp_path / "conf"))
-    cache = (
-        f'name = "x"\nkind = "directory"\nurl = "{tmp_path}/x"\norigin = "{tmp_path}/o"\ncapacity = "1GB"\n'
-    )
-    (tmp_path / "conf" / "caches").mkdir(parents=True)
-    (tmp_path / "conf" / "caches" / "x.toml").write_text(cache)
+    monkeypatch.setenv("CACHECAST_CONF", str(folder_site(tmp_path, cache="x")))
     tables = str(tmp_path / "tables")
 
     def code(*words: str) -> object:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from cachecast_main import Ended, cachecast
+from folder_site import folder_site
 from operator_site import row
 from planted_region import MLFLOW_WARNINGS
 from raw_records import gstream
@@ -73,14 +74,12 @@ class Site:
     ) -> None:
         """Write the settings."""
         at = self.folder
-        (at / "site.toml").write_text(
-            f'[tables]\nroot = "{at}/tables"\n[push]\njournal = "{at}/journal.db"\n'
+        keys = (
+            f'evict_guard = "0s"\ngstream = "{at}/captures"\n'
             f'[steward]\nstate = "{at}/state"\n[collect]\nquota = "{quota}"\n'
-            f'[mlflow]\nuri = "sqlite:///{at}/mlflow.db"\nartifacts = "{at}/artifacts"\n{serve}'
-            f'[caches.d]\nname = "d"\nkind = "directory"\nurl = "{at}/cache"\ncapacity = "{capacity}"\n'
-            f'origin = "{at}/origin"\nevict_guard = "0s"\ngstream = "{at}/captures"\n{more}'
+            f'[mlflow]\nuri = "sqlite:///{at}/mlflow.db"\nartifacts = "{at}/artifacts"\n{serve}{more}'
         )
-        self.settings = Settings.load(at / "site.toml", env={})
+        self.settings = Settings.load(folder_site(at, keys, cache="d", capacity=capacity), env={})
 
     def write(self, table: Table, rows: Sequence[Any], *, owner: str = "d", hours_ago: int = 0) -> None:
         key = MomentKey.at(self.at_s - hours_ago * HOUR_S, owner)
@@ -150,10 +149,6 @@ def unproven_and_failed(site: Site) -> None:
     unproven(site)
 
 
-def is_back(site: Site) -> None:
-    (site.folder / "kept").rename(site.folder / "origin" / "store" / "f0")
-
-
 def planned_anew(site: Site) -> None:
     site.plan(left_out=1)
     site.push()
@@ -182,10 +177,6 @@ def too_full(site: Site) -> None:
 
 def looked_anew(site: Site) -> None:
     site.types(f"plan --cache d --as-of {as_of_label(site.at_s)} --force")
-
-
-def too_full_by_its_steward(site: Site) -> None:
-    looked(site, used_bytes=990_000_000)
 
 
 def looked(site: Site, *, used_bytes: int = 0, ago_s: int = 0) -> None:
@@ -235,7 +226,9 @@ STATES: Final[Mapping[str, State]] = {
     "unproven": State(unproven, "no promotion covers"),
     "unproven, and what is undone has failed": State(unproven_and_failed, "no promotion covers"),
     "above-high-watermark": State(too_full, "the next plan", looked_anew),
-    "above-high-watermark, by its steward": State(too_full_by_its_steward, "its steward looks again", looked),
+    "above-high-watermark, by its steward": State(
+        lambda site: looked(site, used_bytes=990_000_000), "its steward looks again", looked
+    ),
     "pins-over-limit": State(pins_of_a_larger_cache, "correct `capacity`"),
     "pins-over-limit, by mistake": State(pins_of_a_larger_cache, "correct `capacity`", Site.configure, True),
     "collector-full": State(captured, "older than 14d"),
@@ -285,7 +278,7 @@ def test_what_failed_is_tried_again_once_its_file_is_back(tmp_path: Path) -> Non
     again = "push resume --cache d --failed"
     assert again in site.alarms()["push-failed"]["remedy"] and site.types(again).returncode == 1
     assert "push-failed" in site.alarms()
-    is_back(site)
+    (tmp_path / "kept").rename(tmp_path / "origin" / "store" / "f0")
     assert site.types(again).returncode == 0
     assert "push-failed" not in site.alarms()
 

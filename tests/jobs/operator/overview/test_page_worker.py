@@ -16,7 +16,8 @@ import httpx
 import pytest
 from floods import address_of, ranges_s
 from operator_site import planted
-from placement_server import eventually, loaded, threaded
+from placement_server import loaded, threaded
+from waiting import eventually
 
 from features.common.errors import ServiceError
 from jobs.operator.overview.page_worker import PageWorker
@@ -77,7 +78,7 @@ def test_tables_that_hang_stop_neither_the_service_nor_its_end(pages: PageWorker
         began_s = time.monotonic()
         with ThreadPoolExecutor() as others:
             awaited = others.submit(client.get, "/operator/caches/xc1?file=/f", timeout=60)
-            eventually(lambda: pages._running is not None)
+            assert eventually(lambda: pages._running is not None)
             pages.close()
             assert awaited.result().status_code == 503
         assert time.monotonic() - began_s < 30

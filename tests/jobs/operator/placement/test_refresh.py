@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
-from placement_server import eventually, threaded
+from placement_server import threaded
 from ranges_oracle import rucio_server
+from waiting import eventually
 
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label, day_label
@@ -310,7 +311,7 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         for id in joined:
             started.beat(id)
         run(tables, tmp_path / "p.db", caches=caches)
-        eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
+        assert eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
         reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
         assert {name: rucio_server(reply, name) for name in names} == planned
         request = {"client": "EDGE", "filename": names[0]}

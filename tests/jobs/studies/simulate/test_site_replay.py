@@ -37,17 +37,16 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     tables = Tables(str(tmp_path_factory.mktemp("replay")))
     hot = [(START + i * 12 * 3600 // HOT, f"hot{i % HOT}") for i in range(4 * 2 * HOT)]
     cold = [(START + 60 + i * 4 * DAY_S // COLD, f"cold{i}") for i in range(COLD)]
-    rows = [access(at, name) for at, name in sorted(hot + cold)]
+    rows = [
+        {"name": name, "accessed_at": dt.datetime.fromtimestamp(at_s, dt.UTC)}
+        for at_s, name in sorted(hot + cold)
+    ]
     tables.replace_arrow(ACCESSES, accesses(rows, scope="x", size_bytes=10**6, source="rucio_traces"))
     for as_of_s in range(START + 2 * DAY_S, START + 4 * DAY_S, CYCLE):
         rare = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
         rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in rare]
         tables.replace_rows(PREDICTIONS, rows, (day_label(as_of_s), as_of_label(as_of_s), "default"))
     return tables
-
-
-def access(at_s: int, name: str) -> dict[str, Any]:
-    return {"name": name, "accessed_at": dt.datetime.fromtimestamp(at_s, dt.UTC)}
 
 
 def predicted(name: str, p: float) -> dict[str, object]:

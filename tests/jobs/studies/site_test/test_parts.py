@@ -70,13 +70,13 @@ def test_what_is_planned_stays_within_the_bytes() -> None:
     parts = spans([("/small", 2 * MIB), ("/a", 10**9), ("/b", 10**9)], int(10**9 / 3 / weight(planned)))
     assert parts[0].n_bytes == 2 * MIB and parts[1].n_bytes == pytest.approx(parts[2].n_bytes, rel=0.01)
     read = sum(span.n_bytes for span in parts)
-    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for _, k in rounds(planned, 3)) <= 1e9
+    assert 0.99e9 < sum(read * (k.share + (k.place == COLD)) for k in rounds(planned, 3)) <= 1e9
     with pytest.raises(InputError, match="give more --bytes"):
         spans([("/a", 10**9)], MIB - 1)
 
 
 def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
-    plan = [kind for _, kind in rounds(kinds([ORIGIN], Limits(10**9, 600)), 3)]
+    plan = list(rounds(kinds([ORIGIN], Limits(10**9, 600)), 3))
     for before, kind in itertools.pairwise(plan):
         if kind.place == WARM:
             assert before.place == WARM or (before.place, before.share) == (COLD, 1.0)
@@ -89,7 +89,7 @@ def test_cold_reads_of_a_round_share_files_only_if_there_are_too_few(n_files: in
     cold = {kind: {span.name for span in read_by[kind]} for kind in planned if kind.place == COLD}
     assert all(cold.values()) and len(set.union(*cold.values())) == n_files
     assert n_files < len(cold) or sum(map(len, cold.values())) == n_files
-    *_, last = (kind for _, kind in rounds(planned, 1) if kind.place == COLD)
+    *_, last = (kind for kind in rounds(planned, 1) if kind.place == COLD)
     assert all(read_by[kind] == read_by[last] for kind in planned if kind.place == WARM)
     assert all(read_by[kind] for kind in planned)
 
@@ -189,7 +189,7 @@ def test_the_bytes_of_reads_count_that_are_repeated_or_never_answered(
         monkeypatch.setattr(measure, name, value)
     dropping: Any = Forgetful(1)
     measuring = Measuring({COLD: Server("root://xc", {})}, dropping, Limits(limit_bytes, 600))
-    run = measuring._run(Kind(COLD, 1.0, 1), 0, [Span("/f", 9 * MIB, 4 * MIB)])
+    run = measuring._run(Kind(COLD, 1.0, 1), [Span("/f", 9 * MIB, 4 * MIB)])
     assert (run.error, measuring._bytes) == (error, taken_bytes)
 
 

@@ -1,0 +1,17 @@
+"""The wait for what has to come."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+PATIENCE_S = 180.0
+"""A machine at work for others starts a server in minutes."""
+Given = TypeVar("Given")
+
+
+def eventually(so: Callable[[], Given], within_s: float = 90.0, every_s: float = 0.05) -> Given:
+    """What `so` gives, asked again and again until that is true, or the time is over."""
+    until = time.monotonic() + within_s
+    while not (given := so()) and time.monotonic() < until:
+        time.sleep(every_s)
+    return given
