@@ -159,7 +159,8 @@ def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:
     assert refused.stderr.count("\n") == 1 and "caches.dir.prefix" in refused.stderr
     assert "set caches.dir.prefix" in " ".join(cachecast("doctor", *options).stdout.split())
     assert not (tmp_path / "tables/queue").exists(), "nothing is left of it"
-    (tmp_path / "site.toml").write_text((tmp_path / "site.toml").read_text() + f'prefix = "{PREFIX}"\n')
+    settings = (tmp_path / "site.toml").read_text()
+    (tmp_path / "site.toml").write_text(settings.replace("[sources]", f'prefix = "{PREFIX}"\n[sources]'))
     (tmp_path / "one").write_text(f"{SCOPE}:{NAMES[0]}\n")
     asked("prefill", "--cache", "dir", "--files", tmp_path / "one", *options)
     site(tmp_path)
