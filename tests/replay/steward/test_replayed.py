@@ -178,10 +178,10 @@ def test_parts_of_files_grow_by_blocks_as_they_are_read(seed: int, block: int) -
     trace, context = read_in_part(seed)
     for capacity in (700, 5000, 30_000):
         policy = InBlocks(context, lambda room: new_order("lru", room, None), NO_DELAY, block_bytes=block)
-        found = policy.serve(trace, capacity)
+        parts = policy.serve(trace, capacity)
         served, fetched = lru_of_blocks(trace, capacity, block)
-        assert found.hit_bytes.tolist() == served and found.fetched_bytes.tolist() == fetched
-        assert found.peak_bytes <= capacity
+        assert parts.hit_bytes.tolist() == served and parts.fetched_bytes.tolist() == fetched
+        assert parts.peak_bytes <= capacity
 
 
 def whole(policy: Policy | PartPolicy) -> Policy:

@@ -48,7 +48,7 @@ def test_every_table_has_a_command_that_writes_it() -> None:
         ),
     ],
 )
-def test_days_are_told_in_spans(days: list[str], words: str) -> None:
+def test_days_are_named_in_spans(days: list[str], words: str) -> None:
     assert days_there(days_in(*days)) == words
 
 
@@ -86,15 +86,15 @@ def by_name(tables: Tables) -> dict[str, int]:
 def test_sizes_come_from_the_catalogue_then_other_records_then_the_caches(tables: Tables) -> None:
     reads(
         tables,
-        *map(read, ("listed", "told", "held", "unknown", "unknown")),
-        read("told", source="xcache_gstream", size=7),
+        *map(read, ("listed", "reported", "held", "unknown", "unknown")),
+        read("reported", source="xcache_gstream", size=7),
         read("listed", source="xcache_gstream", size=8),
         read("strange", source="rucio_traces", size=9),
     )
     listed(tables, "listed", 5)
-    held(tables, "one", DAY_S - 3600, held=1, told=99)
+    held(tables, "one", DAY_S - 3600, held=1, reported=99)
     held(tables, "one", DAY_S, held=3, listed=99, unread=100)
-    assert by_name(tables) == {"cms:listed": 5, "cms:told": 7, "cms:held": 3}
+    assert by_name(tables) == {"cms:listed": 5, "cms:reported": 7, "cms:held": 3}
     assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 2
     assert sizes.n_unknown(tables, "cms_tracer", []) == 0
 

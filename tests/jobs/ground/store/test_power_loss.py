@@ -86,7 +86,7 @@ def test_a_commit_is_named_when_its_files_last_and_returned_when_it_does(disk: D
     tables = Tables(str(tmp_path / "site" / "tables"))
     for n in (1, 2):
         tables.replace_arrow(REJECTS, rejects(n))
-        assert disk.has(disk.commits[-1]), "the commit could be lost after it was told"
+        assert disk.has(disk.commits[-1]), "a commit that was reported could be lost"
     assert len(disk.commits) == 2
 
 

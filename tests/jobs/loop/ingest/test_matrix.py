@@ -161,7 +161,7 @@ def pulled_by_folders(source: str, folder: Path) -> dict[str, str]:
 
 
 def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
-    """All damages in one dump, whose refused rows are told apart before they are counted."""
+    """All damages in one dump, whose refused rows are distinguished before they are counted."""
     records = records_of("rucio_dumps")
     replicas = [replica for some in records.values() for replica in some]
     answers = {
