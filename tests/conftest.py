@@ -194,7 +194,7 @@ TOGETHER = {
     ],
     "HDFS and S3": [
         *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),
-        *("tests/jobs/ground/store/test_tables", "tests/jobs/ground/store/test_s3_commits"),
+        *(f"tests/jobs/ground/store/test_{what}" for what in ("tables", "vacuum", "s3_commits")),
     ],
     "Spark": [
         *(

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rejects_table import rejects
 
 from features.common.errors import ConflictError
-from features.schema import REJECTS, arrow_schema
+from features.schema import REJECTS
 from jobs.ground.store.locks import alone_at, scratch_folder
 from jobs.ground.store.tables import Tables
 
@@ -75,17 +76,15 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return watched
 
 
-def rejects(n: int) -> pa.Table:
+def both_days(n: int) -> pa.Table:
     """A row of each of `DAYS`."""
-    same = {"source": "s", "input": f"i{n}", "reason": "r", "n_rows": n, "sample": None}
-    schema = arrow_schema(REJECTS).append(pa.field("day", pa.string(), nullable=False))
-    return pa.Table.from_pylist([same | {"day": day} for day in DAYS], schema=schema)
+    return pa.concat_tables([rejects(day, n) for day in DAYS])
 
 
 def test_a_commit_is_named_when_its_files_last_and_returned_when_it_does(disk: Disk, tmp_path: Path) -> None:
     tables = Tables(str(tmp_path / "site" / "tables"))
     for n in (1, 2):
-        tables.replace_arrow(REJECTS, rejects(n))
+        tables.replace_arrow(REJECTS, both_days(n))
         assert disk.has(disk.commits[-1]), "a commit that was reported could be lost"
     assert len(disk.commits) == 2
 
@@ -93,7 +92,7 @@ def test_a_commit_is_named_when_its_files_last_and_returned_when_it_does(disk: D
 def test_each_folder_is_synced_once_a_commit(
     disk: Disk, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.replace_arrow(REJECTS, rejects(1))
+    tables.replace_arrow(REJECTS, both_days(1))
     calls: list[str] = []
     fsync = os.fsync
 
@@ -102,7 +101,7 @@ def test_each_folder_is_synced_once_a_commit(
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", counted)
-    tables.replace_arrow(REJECTS, rejects(2))
+    tables.replace_arrow(REJECTS, both_days(2))
     data = [path for path in calls if "/data-" in path]
     assert len(data) == len(set(data)) == 2 * len(DAYS) + 1  # files, their folders, and the data folder
 

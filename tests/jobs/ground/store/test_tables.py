@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import re
 import threading
-import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,54 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
+from rejects_table import data_folders, rejects
+from waiting import PATIENCE_S
 
 from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
 from features.schema import CONTENTS, FILES, REJECTS, arrow_schema
 from features.stream.names import joined
-from jobs.ground.store.filesystems import Store, read_parquet, store_at
-from jobs.ground.store.filesystems.local import LocalStore
+from jobs.ground.store.filesystems import read_parquet, store_at
 from jobs.ground.store.filesystems.s3 import S3Store
 from jobs.ground.store.tables import Tables, new_folder, read_partitions
 
 DAY = "2026-03-01"
-PATIENCE_S = 180.0
-
-
-def rejects(day: str, *n_rows: int) -> pa.Table:
-    rows = [
-        {"source": "s", "input": f"i{k}", "reason": "r", "n_rows": n, "sample": None, "day": day}
-        for k, n in enumerate(n_rows)
-    ]
-    schema = arrow_schema(REJECTS).append(pa.field("day", pa.string(), nullable=False))
-    return pa.Table.from_pylist(rows, schema=schema)
-
-
-HDFS, S3 = (pytest.param(name, marks=pytest.mark.service) for name in ("hdfs", "s3"))
-
-
-@pytest.fixture(params=["local", HDFS, S3])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "local":
-        return str(tmp_path / "tables")
-    return f"{request.getfixturevalue(request.param)}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture
 def tables(root: str) -> Tables:
     return Tables(root)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Tables:
-    return Tables(str(tmp_path / "tables"))
-
-
-def rejects_in(tables: Tables) -> Store:
-    return store_at(tables.root).below("rejects")
-
-
-def data_folders(tables: Tables) -> list[str]:
-    return [name for name in rejects_in(tables).names() if name.startswith("data-")]
 
 
 def test_a_table_never_written_is_stale_input(tables: Tables) -> None:
@@ -180,7 +146,7 @@ def test_what_was_replaced_since_its_base_is_not_dropped(tables: Tables) -> None
         assert not tables.replace_each(REJECTS, [], base=now, drop=now.partitions).partitions
 
 
-@pytest.mark.parametrize("root", ["local", HDFS], indirect=True)
+@pytest.mark.parametrize("root", ["local", pytest.param("hdfs", marks=pytest.mark.service)], indirect=True)
 def test_writers_of_one_partition_never_lose_an_update(tables: Tables) -> None:
     """Two processes each add 5 to one number, again after every conflict."""
     tables.replace_arrow(REJECTS, rejects(DAY, 0))
@@ -230,45 +196,6 @@ def test_a_reader_never_sees_half(tables: Tables) -> None:
     assert all(len(numbers) == 1 for numbers in readings)
 
 
-def test_vacuum_keeps_the_last_commits_and_what_they_name(tables: Tables) -> None:
-    for n in range(4):
-        tables.replace_arrow(REJECTS, rejects(DAY, n))
-    assert tables.vacuum(REJECTS, keep=2, grace_s=3600) == 0
-    assert tables.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S) == 2
-    assert sorted(rejects_in(tables).names("_commits")) == ["000000000003.json", "000000000004.json"]
-    assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [3]
-    assert tables.replace_arrow(REJECTS, rejects(DAY, 9)).number == 5
-
-
-@pytest.mark.parametrize("fault", [None, PermissionError("foreign folder"), ServiceError("HDFS is down")])
-def test_what_was_superseded_days_ago_goes_with_a_later_commit(
-    local: Tables, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
-) -> None:
-    days_ago_s = time.time() - 3 * 86400
-    for n in range(12):
-        local.replace_arrow(REJECTS, rejects(DAY, n))
-    store = rejects_in(local)
-    store.make_folder("data-before-the-update")
-    for path in Path(store.root).rglob("*"):
-        os.utime(path, (days_ago_s, days_ago_s))
-    # A clock was wrong for a day.
-    os.utime(Path(store.root, "_commits/000000000005.json"), (days_ago_s, time.time() + 1e7))
-
-    def remove(_store: LocalStore, _name: str) -> None:
-        raise fault or AssertionError
-
-    if fault:
-        monkeypatch.setattr(LocalStore, "remove", remove)
-    for n in range(12, 22):
-        assert local.replace_arrow(REJECTS, rejects(DAY, n)).number == n + 1
-    names = store.names("_commits")
-    # The twelfth was superseded now, whatever its own date is.
-    assert min(names) == f"{1 if fault else 12:012d}.json"
-    assert len(data_folders(local)) - 1 == len(names) == (22 if fault else 11)
-    assert "data-before-the-update" in data_folders(local), "it is an operator's"
-    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [21]
-
-
 def test_what_was_removed_as_abandoned_is_not_committed(tables: Tables) -> None:
     before = tables.replace_arrow(REJECTS, rejects(DAY, 1))
     staged = tables.stage(REJECTS, folder := new_folder(), [((DAY,), rejects(DAY, 2))])
@@ -276,71 +203,6 @@ def test_what_was_removed_as_abandoned_is_not_committed(tables: Tables) -> None:
     with pytest.raises(ConflictError, match="has been removed; run again"):
         tables.commit(REJECTS, staged, base=before)
     assert tables.snapshot(REJECTS) == before
-
-
-def test_a_writer_that_paused_for_days_takes_no_number_that_was_vacuumed(
-    local: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = local.replace_arrow(REJECTS, rejects(DAY, 1))
-    put = LocalStore.put_if_absent
-
-    def put_late(store: LocalStore, name: str, content: bytes) -> bool:
-        monkeypatch.undo()
-        for n in range(5):
-            local.replace_arrow(REJECTS, rejects(DAY, 10 + n))
-        local.vacuum(REJECTS, keep=1, grace_s=-PATIENCE_S)
-        return put(store, name, content)
-
-    monkeypatch.setattr(LocalStore, "put_if_absent", put_late)
-    with pytest.raises(ConflictError, match=DAY):
-        local.replace_arrow(REJECTS, rejects(DAY, 2), base=base)
-    assert rejects_in(local).names("_commits") == ["000000000006.json"]
-    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [14]
-
-
-def test_a_clock_that_is_ahead_vacuums_nothing_new(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n in range(3):
-        tables.replace_arrow(REJECTS, rejects(DAY, n))
-    now_s = time.time()
-    monkeypatch.setattr(time, "time", lambda: now_s + 2 * 86400)
-    assert tables.vacuum(REJECTS, keep=1, grace_s=86400) == 0
-    assert len(rejects_in(tables).names("_commits")) == 3
-
-
-def test_a_vacuum_writes_nothing_and_trusts_no_date_of_the_future(
-    local: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert local.vacuum(REJECTS) == 0
-    assert rejects_in(local).names() == []
-    for n in range(3):
-        local.replace_arrow(REJECTS, rejects(DAY, n))
-    monkeypatch.setattr(LocalStore, "put_if_absent", None)  # as on a full disk
-    assert local.vacuum(REJECTS, keep=1, grace_s=-PATIENCE_S) == 2
-    store, ahead_s = rejects_in(local), time.time() + 7 * 86400
-    os.utime(Path(store.root, "_commits", "000000000003.json"), (ahead_s, ahead_s))
-    store.make_folder("data-new")
-    assert local.vacuum(REJECTS, grace_s=86400) == 0, "another process writes there"
-
-
-@pytest.mark.parametrize("listed", ["_commits", ""])
-def test_what_another_process_vacuums_meanwhile_is_no_error(
-    local: Tables, monkeypatch: pytest.MonkeyPatch, listed: str
-) -> None:
-    for n in range(6):
-        local.replace_arrow(REJECTS, rejects(DAY, n))
-    names = LocalStore.names
-
-    def names_early(store: LocalStore, folder: str = "") -> list[str]:
-        folder_names = names(store, folder)
-        if folder == listed:
-            monkeypatch.undo()
-            assert local.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S) == 4
-        return folder_names
-
-    monkeypatch.setattr(LocalStore, "names", names_early)
-    local.vacuum(REJECTS, keep=2, grace_s=-PATIENCE_S)
-    assert len(data_folders(local)) == len(rejects_in(local).names("_commits")) == 2
-    assert local.read_arrow(REJECTS)["n_rows"].to_pylist() == [5]
 
 
 @pytest.mark.parametrize(
