@@ -3,19 +3,15 @@
 import datetime as dt
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from matrix_records import json_lines
 from monitoring import Sender, close
-
-from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.pull_input import Engine, PullSummary, pull
 
 AT_S = 1775692800
 """When the reads begin: 2026-04-09."""
 
 DAY = dt.date(2026, 4, 9)
+"""Of `AT_S`."""
 
 
 def hashed(scope: str, name: str, prefix: str) -> str:
@@ -82,15 +78,6 @@ def trace(**fields: object) -> str:
     start = 1772323200
     read = {"eventType": "get", "scope": "s", "filename": "f", "uuid": "u", "transferStart": start}
     return json_lines([{**read, "transferEnd": start + 1, **fields}])
-
-
-def pull_text(
-    engine: Engine, tables: Tables, folder: Path, source: str, text: str, **site: Any
-) -> PullSummary:
-    """Pull a file of `text` in `folder` on the day of `AT_S`."""
-    path = folder / f"in-{abs(hash(text))}.capture"
-    path.write_text(text)
-    return pull(engine, tables, source=source, path=str(path), day=DAY, **site)
 
 
 def catalogue(names: Sequence[str], scope: str = "cms", dataset: str = "D") -> str:

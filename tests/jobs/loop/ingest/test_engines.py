@@ -1,7 +1,6 @@
 """Both engines leave the same in the tables, whatever they read; one rule says which of them pulls."""
 
 import dataclasses
-import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,18 @@ import duckdb
 import pytest
 import watched_java
 from damage import damaged
+from pulls import LOCAL, pulled
 
 from features.common.errors import ConfigError, InputError, ServiceError
 from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.settings.tree import Settings, SparkSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull, pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import Engine, PullSummary
+from jobs.loop.ingest import pull
+from jobs.loop.ingest.pull_input import Engine
 from jobs.loop.ingest.sources import lines, workspace
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
-DAY = dt.date(2026, 3, 5)
 DECODED = {"xcache_gstream", "xrootd_fstream"}
 FOLDERS = {"xcache_cinfo", "rucio_dumps"}
 BY_SPARK = {"rucio_traces", "osdf_accesses", "panda_jobs", "rucio_files"}
@@ -49,9 +47,7 @@ HOSTILE = [
 
 def left(tables: Tables, engine: Engine, source: str, path: Path) -> dict[str, Any]:
     """The answer of a pull, and all rows of the tables."""
-    summary = pull_input.pull(
-        engine, tables, source=source, path=str(path), day=DAY, salt="s", caches=["pic.es"]
-    )
+    summary = pulled(tables, source, path, engine=engine, salt="s", caches=["pic.es"])
     contents = dataclasses.asdict(dataclasses.replace(summary, engine=""))
     for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS):
         rows = tables.read_arrow(table).to_pylist() if tables.exists(table) else []
@@ -64,7 +60,7 @@ def test_hostile_lines_are_written_or_counted_and_by_both_engines_alike(
     request: pytest.FixtureRequest, tmp_path: Path, source: str
 ) -> None:
     """Workers of Spark run the same SQL: what differs is who cuts lines and headers."""
-    engines = [LocalEngine(), *([request.getfixturevalue("spark_engine")] if source in BY_SPARK else [])]
+    engines = [LOCAL, *([request.getfixturevalue("spark_engine")] if source in BY_SPARK else [])]
     folder = tmp_path / "raw é=1 +&"
     folder.mkdir()
     for case in sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[:1]:
@@ -85,13 +81,14 @@ def test_the_marks_of_one_engine_are_those_of_the_other(
     (tmp_path / "raw é").mkdir()
     (tmp_path / "raw é" / "a 1").write_text("no trace\n")
 
-    def pulled(engine: Engine) -> PullSummary:
-        path = str(tmp_path / "raw é")
-        return pull_input.pull(engine, tables, source="rucio_traces", path=path, day=DAY, new_only=True)
+    def unchanged(*engines: Engine) -> list[int]:
+        path = tmp_path / "raw é"
+        summaries = (pulled(tables, "rucio_traces", path, engine=of, new_only=True) for of in engines)
+        return [summary.n_unchanged for summary in summaries]
 
-    assert [pulled(engine).n_unchanged for engine in (spark_engine, LocalEngine())] == [0, 1]
+    assert unchanged(spark_engine, LOCAL) == [0, 1]
     (tmp_path / "raw é" / "b").write_text("no trace\n")
-    assert [pulled(engine).n_unchanged for engine in (LocalEngine(), spark_engine)] == [1, 2]
+    assert unchanged(LOCAL, spark_engine) == [1, 2]
 
 
 class Started(Exception):
@@ -127,7 +124,7 @@ def test_what_is_local_and_of_ordinary_size_is_pulled_without_spark(tables: Tabl
     assert engine_for("rucio_traces", "hdfs://namenode:9000/traces", 10**9) == "spark"
     assert engine_for("rucio_dumps", a, 10**9) == "spark"
     (tmp_path / "c").write_text(json.dumps({"scope": "s", "name": "f", "bytes": 1}))
-    pull_input.pull(LocalEngine(), tables, source="rucio_files", path=str(tmp_path / "c"), day=DAY)
+    pulled(tables, "rucio_files", tmp_path / "c")
     assert engine_for("rucio_files", a, 10_000) == "spark"  # with the table that it is merged into
     assert engine_for("rucio_files", a, 10**6) == "local"
 
@@ -197,5 +194,5 @@ def test_a_workspace_reads_and_writes_no_file(tmp_path: Path) -> None:
 def test_a_line_of_any_length_is_one_row(tables: Tables, tmp_path: Path, n_bytes: int) -> None:
     long = b"x" * n_bytes
     (tmp_path / "a").write_bytes(b"\r\n".join([b"one", long, b"", long, b"four"]))
-    summary = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "a"), day=DAY)
+    summary = pulled(tables, "rucio_traces", tmp_path / "a")
     assert (summary.n_rows, summary.n_rejected) == (4, {"malformed JSON": 4})

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulls import DAY, pulled_text
 from raw_records import catalogue
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest.pull_input import PullSummary
 
 START_S, DAY_S = 1772323200, 86400
 BLOCK, N_BLOCKS = 2**20, 30
@@ -78,24 +78,14 @@ def datagrams(closes: Sequence[Row], inst: str = "xc") -> list[str]:
     return sent
 
 
-def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[pull_input.PullSummary]:
-    summaries = []
-    for number, piece in enumerate(pieces):
-        capture = folder / f"{number}.txt"
-        capture.write_text("".join(piece))
-        summaries.append(
-            pull_input.pull(
-                LocalEngine(), tables, source="xcache_gstream", path=str(capture), day=dt.date(2026, 3, 5)
-            )
-        )
-    return summaries
+def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[PullSummary]:
+    texts = ("".join(piece) for piece in pieces)
+    return [pulled_text(tables, folder, "xcache_gstream", text, day=DAY) for text in texts]
 
 
 def list_files(tables: Tables, folder: Path, names: Sequence[str]) -> None:
     """Pull a catalogue that has these files in a scope that their paths do not tell."""
-    (folder / "files.jsonl").write_text(catalogue(names, "acada"))
-    path, day = str(folder / "files.jsonl"), dt.date(2026, 3, 5)
-    pull_input.pull(LocalEngine(), tables, source="rucio_files", path=path, day=day)
+    pulled_text(tables, folder, "rucio_files", catalogue(names, "acada"), day=DAY)
 
 
 def rows(tables: Tables) -> list[Row]:

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pulls
 import pytest
 from raw_records import gstream
 
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.pull_input import Engine
 from jobs.loop.ingest.sources import sql
 
-DAY = dt.date(2026, 3, 5)
 TRACE = {
     "eventType": "download",
     "clientState": "DONE",
@@ -47,14 +45,14 @@ FILE = {
 class Pulled:
     """What is in the tables after pulls of files with these contents."""
 
-    def __init__(self, engine: Engine, tables: Tables, folder: Path) -> None:
-        self.engine, self.tables, self.folder = engine, tables, folder
+    def __init__(self, tables: Tables, folder: Path) -> None:
+        self.tables, self.folder = tables, folder
 
     def __call__(self, source: str, *contents: str | bytes, suffix: str = "txt") -> list[dict[str, Any]]:
         for i, content in enumerate(contents):
             path = self.folder / f"{source}-{i}.{suffix}"
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
-            pull_input.pull(self.engine, self.tables, source=source, path=str(path), day=DAY, salt="s")
+            pulls.pulled(self.tables, source, path, salt="s")
         table = FILES if source == "rucio_files" else ACCESSES
         rows = self.tables.read_arrow(table).to_pylist() if self.tables.exists(table) else []
         return sorted(rows, key=lambda row: str(row.get("event_id") or row["did"]))
@@ -64,14 +62,14 @@ class Pulled:
 
 
 @pytest.fixture
-def pulled(engine: Engine, tables: Tables, tmp_path: Path) -> Pulled:
-    return Pulled(engine, tables, tmp_path)
+def pulled(tables: Tables, tmp_path: Path) -> Pulled:
+    return Pulled(tables, tmp_path)
 
 
 @pytest.fixture
-def elsewhere(engine: Engine, tmp_path: Path) -> Pulled:
+def elsewhere(tmp_path: Path) -> Pulled:
     (tmp_path / "other").mkdir()
-    return Pulled(engine, Tables(str(tmp_path / "other tables")), tmp_path / "other")
+    return Pulled(Tables(str(tmp_path / "other tables")), tmp_path / "other")
 
 
 def trace(**changes: object) -> str:

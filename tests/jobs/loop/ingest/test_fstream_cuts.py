@@ -1,7 +1,6 @@
 """An f-stream gives one table, however its datagrams are cut into files and pulls, and in whatever order."""
 
 import base64
-import datetime as dt
 import json
 import random
 from collections.abc import Sequence
@@ -11,13 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from cachecast_main import asked
 from monitoring import closing, fstream, opening
+from pulls import pulled
 
 from features.schema import ACCESSES, REJECTS, UNPAIRED
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
 
-DAY = dt.date(2026, 3, 1)
 START = 1772323200
 WRITE = "not a read: write"
 FOR_WRITING = 3
@@ -69,20 +66,18 @@ def stream(files: Sequence[File]) -> list[str]:
     return [*opens, *closes]
 
 
-def pulled(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+def accesses_after(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """The accesses after a pull of each of `pieces`."""
     for number, piece in enumerate(pieces):
         path = folder / f"{number}.jsonl"
         path.write_text("\n".join(piece))
-        summary = pull_input.pull(
-            LocalEngine(), tables, source="xrootd_fstream", path=str(path), day=DAY, salt="pepper"
-        )
+        summary = pulled(tables, "xrootd_fstream", path, salt="pepper")
         assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
     return tables.read_arrow(ACCESSES).sort_by("event_id").to_pylist()
 
 
 def test_what_is_read_and_what_is_written(tmp_path: Path) -> None:
-    accesses = pulled(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
+    accesses = accesses_after(Tables(str(tmp_path / "t")), tmp_path, [stream(KINDS)])
     assert {row["name"] for row in accesses} == {
         f"/store/{at}.root" for at, file in enumerate(KINDS) if file.is_read
     }
@@ -96,23 +91,23 @@ def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, seed: int) 
     pieces: list[list[str]] = [[] for _ in range(rng.randint(1, 4))]
     for piece in rng.sample(whole, len(whole)):
         rng.choice(pieces).append(piece)
-    expected = pulled(Tables(str(tmp_path / "whole")), tmp_path, [whole])
-    assert pulled(Tables(str(tmp_path / "cut")), tmp_path, [*pieces, rng.choice(pieces)]) == expected
+    expected = accesses_after(Tables(str(tmp_path / "whole")), tmp_path, [whole])
+    assert accesses_after(Tables(str(tmp_path / "cut")), tmp_path, [*pieces, rng.choice(pieces)]) == expected
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_an_upload_in_two_pulls_is_a_write_in_both(tmp_path: Path, order: tuple[int, int]) -> None:
     lines = stream([File(FOR_WRITING, 0, (0, 0, MIB), False)])
     tables = Tables(str(tmp_path / "t"))
-    assert not pulled(tables, tmp_path, [[lines[at]] for at in order])
+    assert not accesses_after(tables, tmp_path, [[lines[at]] for at in order])
     assert set(tables.read_arrow(REJECTS)["reason"].to_pylist()) == {WRITE}
 
 
 def test_a_read_that_turns_out_to_be_none_leaves_the_table_and_its_day_empty(tmp_path: Path) -> None:
     lines, tables = stream([File(1, MIB, (0, 16, 0), False)]), Tables(str(tmp_path / "t"))
-    assert len(pulled(tables, tmp_path, [lines[:1]])) == 1
-    assert not pulled(tables, tmp_path, [lines[1:]])
-    assert not pulled(tables, tmp_path, [lines[:1]])
+    assert len(accesses_after(tables, tmp_path, [lines[:1]])) == 1
+    assert not accesses_after(tables, tmp_path, [lines[1:]])
+    assert not accesses_after(tables, tmp_path, [lines[:1]])
 
 
 def test_halves_whose_other_half_never_comes_do_not_stay_for_ever(tmp_path: Path) -> None:

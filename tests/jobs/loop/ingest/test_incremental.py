@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pulls import LOCAL, pulled
 from raw_records import gstream, trace
 from rucio_avro import write_dump
 
@@ -12,12 +13,13 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.pull_input import Engine, PullSummary
 
-DAY = dt.date(2026, 3, 5)
 DUMP = Path(__file__).parents[3] / "golden/pull/rucio_dumps/atlas_and_cms/input.json"
 
 
-def pulled(engine: Engine, tables: Tables, path: str, source: str = "rucio_traces") -> PullSummary:
-    return pull_input.pull(engine, tables, source=source, path=path, day=DAY, new_only=True)
+def new_in(
+    tables: Tables, path: str | Path, source: str = "rucio_traces", *, engine: Engine = LOCAL
+) -> PullSummary:
+    return pulled(tables, source, path, engine=engine, new_only=True)
 
 
 def counts(summary: PullSummary) -> tuple[int, int, int]:
@@ -25,7 +27,7 @@ def counts(summary: PullSummary) -> tuple[int, int, int]:
 
 
 def test_an_hourly_pull_reads_what_is_new(
-    engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_input, "MERGED_AT_ONCE", 2)
     raw = tmp_path / "raw files"
@@ -34,48 +36,48 @@ def test_an_hourly_pull_reads_what_is_new(
     for name in names:
         (raw / name).write_text(trace(uuid=name) + "broken\n")
     days = str(raw / "traces.2026-03-0[1-3]*")
-    assert counts(pulled(engine, tables, days)) == (6, 3, 0)
-    assert counts(pulled(engine, tables, days)) == (0, 0, 3)
+    assert counts(new_in(tables, days)) == (6, 3, 0)
+    assert counts(new_in(tables, days)) == (0, 0, 3)
     with (raw / names[1]).open("a") as file:
         file.write(trace(uuid="late"))
     (raw / "traces.2026-03-04.jsonl").write_text(trace(uuid="fourth"))
     (raw / "traces.2026-03-05.jsonl.part").write_text(trace(uuid="half"))
-    again = pulled(engine, tables, str(raw / "traces.2026-03-{01,02,04,05}*"))
+    again = new_in(tables, raw / "traces.2026-03-{01,02,04,05}*")
     assert (counts(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
-    assert counts(pulled(engine, tables, str(raw / names[1]))) == (0, 0, 1)
+    assert counts(new_in(tables, raw / names[1])) == (0, 0, 1)
     os.utime(raw / names[0], (1, 1))
-    assert counts(pulled(engine, tables, days)) == (2, 0, 2)
+    assert counts(new_in(tables, days)) == (2, 0, 2)
     assert tables.snapshot(ACCESSES).n_rows == 5
     assert tables.snapshot(PULLS).n_rows == 4
 
 
 def test_a_pull_that_dies_before_its_mark_is_made_good(
-    engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text(trace(uuid="a"))
     with monkeypatch.context() as patch:
         patch.setattr(pull_input, "_mark", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            pulled(engine, tables, str(tmp_path / "a"))
+            new_in(tables, tmp_path / "a")
     assert tables.snapshot(ACCESSES).n_rows == 1
-    again = pulled(engine, tables, str(tmp_path / "a"))
+    again = new_in(tables, tmp_path / "a")
     assert (counts(again), again.n_duplicates) == ((1, 0, 0), 1)
-    assert counts(pulled(engine, tables, str(tmp_path / "a"))) == (0, 0, 1)
+    assert counts(new_in(tables, tmp_path / "a")) == (0, 0, 1)
 
 
-def test_marks_are_kept_by_source(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_marks_are_kept_by_source(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "a").write_text(trace(uuid="a"))
-    pulled(engine, tables, str(tmp_path / "a"))
-    assert pulled(engine, tables, str(tmp_path / "a"), "rucio_files").n_rows == 1
+    new_in(tables, tmp_path / "a")
+    assert new_in(tables, tmp_path / "a", "rucio_files").n_rows == 1
 
 
 def test_a_dump_is_one_input(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
     dump = str(write_dump(DUMP, tmp_path / "dump"))
-    first = pulled(spark_engine, tables, dump, "rucio_dumps")
+    first = new_in(tables, dump, "rucio_dumps", engine=spark_engine)
     assert (first.n_new, first.n_unchanged) == (3, 0)
-    assert counts(pulled(spark_engine, tables, dump, "rucio_dumps")) == (0, 0, 8)
+    assert counts(new_in(tables, dump, "rucio_dumps", engine=spark_engine)) == (0, 0, 8)
     os.utime(tmp_path / "dump/rses/part-m-00001.avro", (1, 1))
-    assert pulled(spark_engine, tables, dump, "rucio_dumps").n_duplicates == 3
+    assert new_in(tables, dump, "rucio_dumps", engine=spark_engine).n_duplicates == 3
     assert tables.snapshot(FILES).n_rows == 3
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pulls
 import pyarrow as pa
 import pytest
 from matrix_records import DAMAGES, FORMS, TOKEN, Record, named, write_cinfo, written
@@ -21,8 +22,7 @@ from rucio_avro import write_dump
 from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input, sources
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest import sources
 from jobs.loop.ingest.pull_input import Engine
 from jobs.loop.ingest.sources import Site, rucio_dumps
 from jobs.loop.ingest.sources.workspace import parse
@@ -30,7 +30,6 @@ from jobs.loop.ingest.sources.workspace import parse
 ROOT = Path(__file__).parents[4]
 MATRIX = ROOT / "tests/golden/matrix.json"
 PAGE = ROOT / "docs/damage.md"
-DAY = dt.date(2026, 3, 5)
 BEGIN = "<!-- written by tests/jobs/loop/ingest/test_matrix.py -->\n"
 BY_SPARK = {"rucio_dumps"}
 FOLDERS = {"xcache_cinfo"}
@@ -52,13 +51,11 @@ def test_every_source_is_in_the_matrix() -> None:
 class Pulled:
     """The tables after pulls of a source."""
 
-    def __init__(self, source: str, engine: Engine, folder: Path) -> None:
+    def __init__(self, source: str, folder: Path, engine: Engine = pulls.LOCAL) -> None:
         self.source, self.engine, self.tables = source, engine, Tables(str(folder / "tables"))
 
     def __call__(self, path: Path) -> int:
-        summary = pull_input.pull(
-            self.engine, self.tables, source=self.source, path=str(path), day=DAY, salt="s"
-        )
+        summary = pulls.pulled(self.tables, self.source, path, engine=self.engine, salt="s")
         assert summary.n_rows == summary.n_new + summary.n_duplicates + sum(summary.n_rejected.values())
         return summary.n_new
 
@@ -96,7 +93,7 @@ def put(source: str, folder: Path, records: Mapping[str, Sequence[Record]], *, t
 
 def pulled_by_lines(source: str, folder: Path) -> dict[str, str]:
     """All damages in one pull, after one that has a later read already, and before one of all again."""
-    records, pulled = records_of(source), Pulled(source, LocalEngine(), folder)
+    records, pulled = records_of(source), Pulled(source, folder)
     if LAST in records:
         pulled(put(source, folder / "a", {LAST: records[LAST][:1]}))
     pulled(put(source, folder / "b", records))
@@ -150,7 +147,7 @@ def pulled_by_folders(source: str, folder: Path) -> dict[str, str]:
     """Each damage in a pull of its own, as a folder is one input."""
     rows, rejects, records = [], {}, records_of(source)
     for kind, some in records.items():
-        pulled, path = Pulled(source, LocalEngine(), folder / tokens()[kind]), folder / tokens()[kind] / "xc"
+        pulled, path = Pulled(source, folder / tokens()[kind]), folder / tokens()[kind] / "xc"
         write_cinfo(some, path)
         pulled(path)
         assert pulled(path) == 0
@@ -171,8 +168,8 @@ def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
     }
     (folder / "told.json").write_text(json.dumps(answers))
     dump = write_dump(folder / "told.json", folder / "dump")
-    frame, query = rucio_dumps.read(spark, str(dump), day=DAY.isoformat())
-    site = Site(day=DAY.isoformat())
+    frame, query = rucio_dumps.read(spark, str(dump), day=pulls.DAY.isoformat())
+    site = Site(day=pulls.DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()
     arrow = pa.Table.from_batches(
         parse(sources.load_source("rucio_dumps").of(query, site), batches, rows=1000)
@@ -252,7 +249,7 @@ CUT = [source for source in FORMS if source not in BY_SPARK | FOLDERS | {"xrootd
 
 @pytest.mark.parametrize("source", CUT)
 def test_the_table_does_not_depend_on_cuts_and_order(tmp_path: Path, source: str) -> None:
-    check_cuts(source, LocalEngine(), tmp_path)
+    check_cuts(source, pulls.LOCAL, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -267,26 +264,25 @@ def check_cuts(source: str, engine: Engine, folder: Path) -> None:
     """Records of all damages, whole, and in random pieces and order, some of them again."""
     rng = random.Random(source)
     whole = [record for some in records_of(source).values() for record in some]
-    pulls: list[list[list[Record]]] = [[[] for _ in range(rng.randint(1, 3))] for _ in range(2)]
+    pieces: list[list[list[Record]]] = [[[] for _ in range(rng.randint(1, 3))] for _ in range(2)]
     for record in rng.sample(whole, len(whole)) + rng.sample(whole, 5):
-        rng.choice(rng.choice(pulls)).append(record)
+        rng.choice(rng.choice(pieces)).append(record)
     contents = [
-        pulled_files(source, LocalEngine(), folder / "whole", [[whole]]),
-        pulled_files(source, engine, folder / "cut", pulls),
+        pulled_files(Pulled(source, folder / "whole"), folder / "whole", [[whole]]),
+        pulled_files(Pulled(source, folder / "cut", engine), folder / "cut", pieces),
     ]
     assert contents[0][0]
     assert contents[0] == contents[1]
 
 
 def pulled_files(
-    source: str, engine: Engine, folder: Path, pulls: Sequence[Sequence[Sequence[Record]]]
+    pulled: Pulled, folder: Path, pieces: Sequence[Sequence[Sequence[Record]]]
 ) -> tuple[list[str], set[str]]:
     """The rows after pulls of files of records, and why records were refused."""
-    pulled = Pulled(source, engine, folder)
-    for number, files in enumerate(pulls):
+    for number, files in enumerate(pieces):
         path = folder / f"{number}"
         path.mkdir(parents=True)
         for at, records in enumerate(of_file for of_file in files if of_file):
-            (path / f"{at}.txt").write_bytes(written(FORMS[source], "nothing", records))
+            (path / f"{at}.txt").write_bytes(written(FORMS[pulled.source], "nothing", records))
         pulled(path)
     return sorted(map(repr, pulled.rows())), {row["reason"] for row in pulled.rejects()}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from cinfo_writer import dump
-from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, pull_text, tracer, traces
+from pulls import pulled_text
+from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
 
 from features.schema import ACCESSES, CONTENTS, REJECTS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import scan
-from jobs.loop.ingest.pull_input import Engine
 from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 BLOCK = 131072
@@ -58,16 +58,14 @@ WRITERS: dict[str, Callable[[Sequence[str]], str]] = {
 
 
 @pytest.mark.parametrize("source", WRITERS)
-def test_every_source_gives_a_file_one_name(
-    engine: Engine, tables: Tables, tmp_path: Path, source: str
-) -> None:
+def test_every_source_gives_a_file_one_name(tables: Tables, tmp_path: Path, source: str) -> None:
     written = [
         spelling
         for spellings in SPELLINGS.values()
         for spelling in spellings
         if not (source == "rucio_traces" and spelling.startswith("store"))
     ]
-    assert pull_text(engine, tables, tmp_path, source, WRITERS[source](written)).n_rejected == {}
+    assert pulled_text(tables, tmp_path, source, WRITERS[source](written)).n_rejected == {}
     names = tables.read_arrow(ACCESSES)
     assert set(names["name"].to_pylist()) == set(SPELLINGS)
     assert len(set(names["did"].to_pylist())) == len(SPELLINGS)
@@ -87,13 +85,11 @@ OF_ATLAS = {
 @pytest.mark.parametrize(
     "prefix", ["/atlas/rucio", "/pnfs/example.org/atlasdatadisk/rucio", "/eos/user/x", ""]
 )
-def test_a_path_by_rucios_hash_naming_is_its_did(
-    engine: Engine, tables: Tables, tmp_path: Path, prefix: str
-) -> None:
+def test_a_path_by_rucios_hash_naming_is_its_did(tables: Tables, tmp_path: Path, prefix: str) -> None:
     paths = [hashed(*did, prefix) for did in OF_ATLAS.items()]
-    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream(paths))
+    pulled_text(tables, tmp_path, "xcache_gstream", gstream(paths))
     for scope, name in OF_ATLAS.items():
-        pull_text(engine, tables, tmp_path, "rucio_traces", traces([name], scope))
+        pulled_text(tables, tmp_path, "rucio_traces", traces([name], scope))
     rows = tables.read_arrow(ACCESSES).to_pylist()
     by_did = {row["did"]: (row["scope"], row["name"]) for row in rows}
     assert by_did == {f"{scope}:{name}": (scope, name) for scope, name in OF_ATLAS.items()}
@@ -109,31 +105,29 @@ def test_a_path_by_rucios_hash_naming_is_its_did(
     assert ("AOD", "mc26_14TeV") in {(row["tier"], row["campaign"]) for row in rows}
 
 
-def test_a_path_whose_hash_does_not_fit_stays_a_path(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_a_path_whose_hash_does_not_fit_stays_a_path(tables: Tables, tmp_path: Path) -> None:
     path = hashed("mc26_14TeV", "AOD.1._2.root", "/atlas/rucio")
     wrong = path.replace("AOD.1", "AOD.9")
-    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
+    pulled_text(tables, tmp_path, "xcache_gstream", gstream([path, wrong]))
     assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
 
 
 @pytest.mark.parametrize(
     "did", [("mc26:eve", "f"), ("mc26 ", "f"), ("..", "f"), ("mc26", ".."), ("mc'26", "f")]
 )
-def test_a_scope_that_no_rucio_has_is_none(
-    engine: Engine, tables: Tables, tmp_path: Path, did: tuple[str, str]
-) -> None:
+def test_a_scope_that_no_rucio_has_is_none(tables: Tables, tmp_path: Path, did: tuple[str, str]) -> None:
     path = hashed(*did, "/atlas")
-    pull_text(engine, tables, tmp_path, "xcache_gstream", gstream([path]))
+    pulled_text(tables, tmp_path, "xcache_gstream", gstream([path]))
     assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
 
 
-def test_no_token_is_in_the_sample_of_a_reject(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_no_token_is_in_the_sample_of_a_reject(tables: Tables, tmp_path: Path) -> None:
     token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
     lfns = [f"/store/a.root?authz=Bearer {token}&scitag.flow=1", f"/store/b.root%3Fauthz={token}"]
     for source in ("cms_aaa", "osdf_log", "osdf_accesses"):
         text = WRITERS[source](lfns).replace('"file_size": 9', '"file_size": "?"').replace("Read:9", "Read:x")
-        assert pull_text(engine, tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
-    assert pull_text(engine, tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
+        assert pulled_text(tables, tmp_path, source, text.replace(",9,1,", ",x,1,")).n_new == 0
+    assert pulled_text(tables, tmp_path, "osdf_log", osdf_log(["?authz=" + token])).n_rejected == {
         "missing field: name": 1
     }
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pulls import LOCAL, pulled
 from raw_records import trace
 from rucio_avro import write_dump
 
@@ -15,15 +16,13 @@ from features.schema import ACCESSES, FILES, JOB_RECORDS, REJECTS
 from jobs.ground.settings.our_sources import OURS
 from jobs.ground.store.locks import exclusive
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.pull_input import Engine
+from jobs.loop.ingest.pull_input import PullSummary
 from jobs.loop.ingest.sources import select_sources, sql
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
-DAY = dt.date(2026, 3, 5)
 
 
-def outcome(tables: Tables, summary: pull_input.PullSummary) -> dict[str, Any]:
+def outcome(tables: Tables, summary: PullSummary) -> dict[str, Any]:
     """All that a pull left, in JSON's types and without null columns."""
     counts = {
         "n_rows": summary.n_rows,
@@ -71,11 +70,11 @@ def test_every_source_has_a_golden_case() -> None:
 def test_golden_input_gives_the_expected_tables(
     request: pytest.FixtureRequest, tables: Tables, tmp_path: Path, case: str
 ) -> None:
-    engine = request.getfixturevalue("spark_engine" if "dumps" in case else "engine")
+    engine = request.getfixturevalue("spark_engine") if "dumps" in case else LOCAL
     source, path = case.split("/", maxsplit=1)[0], input_of(case, tmp_path)
     known = GOLDEN / case / "site.json"
     site = json.loads(known.read_text()) if known.exists() else {}
-    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="pepper", **site)
+    summary = pulled(tables, source, path, engine=engine, salt="pepper", **site)
     contents = outcome(tables, summary)
     expect = GOLDEN / case / "expect.json"
     if os.environ.get("WRITE_GOLDEN"):
@@ -88,18 +87,16 @@ def test_golden_input_gives_the_expected_tables(
     assert (summary.n_new, rejected) == (written, sum(summary.n_rejected.values()))
 
     before = {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)}
-    again = pull_input.pull(engine, tables, source=source, path=path, day=DAY, salt="other salt", **site)
+    again = pulled(tables, source, path, engine=engine, salt="other salt", **site)
     assert (again.n_new, again.days, again.n_duplicates) == (0, (), summary.n_new + summary.n_duplicates)
     assert {table.name: tables.head(table) for table in (ACCESSES, FILES, JOB_RECORDS, REJECTS)} == before
 
 
 @pytest.mark.parametrize("source", select_sources(sorted(OURS), lambda source: source.table is ACCESSES))
-def test_test_files_of_monitoring_are_no_reads_in_any_source(
-    engine: Engine, tables: Tables, source: str
-) -> None:
+def test_test_files_of_monitoring_are_no_reads_in_any_source(tables: Tables, source: str) -> None:
     path = input_of(next(case for case in CASES if case.split("/")[0] == source), Path())
-    before = pull_input.pull(engine, Tables(f"{tables.root}-before"), source=source, path=path, day=DAY)
-    summary = pull_input.pull(engine, tables, source=source, path=path, day=DAY, test_files=["*"])
+    before = pulled(Tables(f"{tables.root}-before"), source, path)
+    summary = pulled(tables, source, path, test_files=["*"])
     assert (summary.n_new, summary.n_rows) == (0, before.n_rows)
     assert summary.n_rejected[sql.TEST_FILE] == before.n_new + before.n_duplicates
 
@@ -128,16 +125,14 @@ NOT_CARRIED = [
 
 
 @pytest.mark.parametrize("real", CARRIED, ids=lambda real: real.file)
-def test_carried_data_is_pulled_whole(engine: Engine, tables: Tables, data: Path, real: Real) -> None:
-    check_pulled_whole(engine, tables, data / real.file, real)
+def test_carried_data_is_pulled_whole(tables: Tables, data: Path, real: Real) -> None:
+    check_pulled_whole(tables, data / real.file, real)
 
 
-def test_reads_through_a_newer_cache_count_what_it_fetched(
-    engine: Engine, tables: Tables, data: Path
-) -> None:
+def test_reads_through_a_newer_cache_count_what_it_fetched(tables: Tables, data: Path) -> None:
     """It counts a read of a block that is on its way as a hit; what it wrote to disk tells."""
     capture = data / "gstream-6.2.1.txt"
-    pull_input.pull(engine, tables, source="xcache_gstream", path=str(capture), day=DAY, salt="pepper")
+    pulled(tables, "xcache_gstream", capture, salt="pepper")
     sizes = tables.read_arrow(ACCESSES, columns=["bytes_hit", "bytes_missed", "read_bytes"]).to_pylist()
     assert [tuple(row.values()) for row in sizes] == [
         (0, 52428800, 52428800)
@@ -145,15 +140,13 @@ def test_reads_through_a_newer_cache_count_what_it_fetched(
 
 
 @pytest.mark.parametrize("real", NOT_CARRIED, ids=lambda real: real.file)
-def test_shared_data_is_pulled_whole(
-    engine: Engine, tables: Tables, shared: Callable[[str], Path], real: Real
-) -> None:
-    check_pulled_whole(engine, tables, shared(real.file), real)
+def test_shared_data_is_pulled_whole(tables: Tables, shared: Callable[[str], Path], real: Real) -> None:
+    check_pulled_whole(tables, shared(real.file), real)
 
 
-def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -> None:
+def check_pulled_whole(tables: Tables, path: Path, real: Real) -> None:
     source, _, n_rows, n_new, n_days = real
-    summary = pull_input.pull(engine, tables, source=source, path=str(path), day=DAY, salt="pepper")
+    summary = pulled(tables, source, path, salt="pepper")
     assert (summary.n_rows, summary.n_new, len(summary.days)) == (n_rows, n_new, n_days)
     assert n_rows == n_new + summary.n_duplicates + sum(summary.n_rejected.values())
     # Of the f-stream's closes 45 come before their opens.
@@ -161,66 +154,61 @@ def check_pulled_whole(engine: Engine, tables: Tables, path: Path, real: Real) -
     assert tables.snapshot(ACCESSES).n_rows == n_new
 
 
-@pytest.mark.parametrize("name", ["engine", "spark_engine"])
+@pytest.mark.parametrize("by_spark", [False, True])
 def test_late_rows_reopen_their_day_and_leave_the_others(
-    request: pytest.FixtureRequest, name: str, tables: Tables, tmp_path: Path
+    request: pytest.FixtureRequest, by_spark: bool, tables: Tables, tmp_path: Path
 ) -> None:
-    engine = request.getfixturevalue(name)
+    engine = request.getfixturevalue("spark_engine") if by_spark else LOCAL
     first, late = tmp_path / "first.jsonl", tmp_path / "late.jsonl.gz"
     first.write_text(trace() + trace(uuid="v", transferStart=1772409600))
     late.write_bytes(gzip.compress(trace(uuid="w").encode()))
-    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    pulled(tables, "rucio_traces", first, engine=engine)
     before = tables.snapshot(ACCESSES).partitions
-    summary = pull_input.pull(engine, tables, source="rucio_traces", path=str(late), day=DAY)
+    summary = pulled(tables, "rucio_traces", late, engine=engine)
     after = tables.snapshot(ACCESSES).partitions
     assert (summary.n_new, summary.days) == (1, ("2026-03-01",))
     assert {key[0]: part.n_rows for key, part in after.items()} == {"2026-03-01": 2, "2026-03-02": 1}
     assert after["2026-03-02",] == before["2026-03-02",]
 
 
-def test_late_records_are_merged_and_counted(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_late_records_are_merged_and_counted(tables: Tables, tmp_path: Path) -> None:
     """Late: published more than three days after the end, whenever it is pulled; counted once."""
     start, days = 1772323200, 86400
     ends = {"in-time": start + 3 * days + 1, "late": start + 3 * days + 2, "long": start + 9 * days}
     records = [trace(uuid=name, traceTimeentryUnix=known) for name, known in ends.items()]
     records[2] = trace(uuid="long", transferEnd=start + 8 * days, traceTimeentryUnix=ends["long"])
     (tmp_path / "t").write_text("".join(records))
-    first, again = (
-        pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
-        for _ in range(2)
-    )
+    first, again = (pulled(tables, "rucio_traces", tmp_path / "t") for _ in range(2))
     assert (first.n_new, first.n_late, again.n_new, again.n_late) == (3, 1, 0, 0)
 
 
-def test_rejects_of_an_input_are_replaced_and_of_others_kept(
-    engine: Engine, tables: Tables, tmp_path: Path
-) -> None:
+def test_rejects_of_an_input_are_replaced_and_of_others_kept(tables: Tables, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     first.write_text("broken\n")
     second.write_text("broken\nbroken\n")
     for path in (first, second):
-        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+        pulled(tables, "rucio_traces", path)
     first.write_text(trace())
-    pull_input.pull(engine, tables, source="rucio_traces", path=str(first), day=DAY)
+    pulled(tables, "rucio_traces", first)
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [2]
 
 
-def test_without_a_salt_there_is_no_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_without_a_salt_there_is_no_user(tables: Tables, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(trace(usr="jdoe"))
-    pull_input.pull(engine, tables, source="rucio_traces", path=str(tmp_path / "t"), day=DAY)
+    pulled(tables, "rucio_traces", tmp_path / "t")
     assert tables.read_arrow(ACCESSES)["user"].to_pylist() == [None]
 
 
-def test_a_path_that_is_not_there_is_an_input_error(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_a_path_that_is_not_there_is_an_input_error(tables: Tables, tmp_path: Path) -> None:
     for source in sorted(OURS):
         if source == "rucio_dumps":
             continue  # which Spark reads
         with pytest.raises(InputError, match="nothing-here"):
-            pull_input.pull(engine, tables, source=source, path=str(tmp_path / "nothing-here"), day=DAY)
+            pulled(tables, source, tmp_path / "nothing-here")
     assert not tables.exists(ACCESSES)
 
 
-def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_missing_columns_are_named(tables: Tables, tmp_path: Path) -> None:
     for source, columns, missing in (
         ("osdf_accesses", "time,lfn", "close_time"),
         ("popularity_series", "time,lfn", r"'week'.* or .*'n_accesses'"),
@@ -232,12 +220,12 @@ def test_missing_columns_are_named(engine: Engine, tables: Tables, tmp_path: Pat
     ):
         (tmp_path / "x").write_text(f"{columns}\n")
         with pytest.raises(SchemaError, match=missing):
-            pull_input.pull(engine, tables, source=source, path=str(tmp_path / "x"), day=DAY)
+            pulled(tables, source, tmp_path / "x")
 
 
-def test_two_pulls_at_once_are_refused(engine: Engine, tables: Tables) -> None:
+def test_two_pulls_at_once_are_refused(tables: Tables) -> None:
     with (
         exclusive(Path(tables.root, ".pull.lock"), "pull"),
         pytest.raises(ConflictError, match=f"process {os.getpid()}"),
     ):
-        pull_input.pull(engine, tables, source="osdf_log", path="x", day=DAY)
+        pulled(tables, "osdf_log", "x")

@@ -1,7 +1,6 @@
 """What holds of the inputs of every source: packed, broken and empty ones, and dumps of many forms."""
 
 import bz2
-import datetime as dt
 import functools
 import gzip
 import json
@@ -10,17 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pulls import pulled
 from rucio_avro import write_dump
 
 from features.common.errors import InputError
 from features.schema import ACCESSES, FILES, REJECTS
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.pull_input import Engine
 
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
 DUMP = GOLDEN / "rucio_dumps/atlas_and_cms/input.json"
-DAY = dt.date(2026, 3, 5)
 LINES = {
     "rucio_traces": "rucio_traces/input.jsonl",
     "rucio_files": "rucio_files/input.jsonl",
@@ -41,29 +39,27 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("source", sorted(LINES))
-def test_packed_inputs_give_what_the_plain_one_gives(
-    engine: Engine, tables: Tables, tmp_path: Path, source: str
-) -> None:
+def test_packed_inputs_give_what_the_plain_one_gives(tables: Tables, tmp_path: Path, source: str) -> None:
     """Pulled after the plain one, a folder of it packed in three ways is all duplicates and refusals."""
     plain = GOLDEN / LINES[source]
-    first = pull_input.pull(engine, tables, source=source, path=str(plain), day=DAY)
+    first = pulled(tables, source, plain)
     (tmp_path / "packed").mkdir()
     for suffix, pack in PACKED.items():
         (tmp_path / "packed" / f"{plain.name}.{suffix}").write_bytes(pack(plain.read_bytes()))
-    again = pull_input.pull(engine, tables, source=source, path=str(tmp_path / "packed"), day=DAY)
+    again = pulled(tables, source, tmp_path / "packed")
     assert (again.n_rows, again.n_new) == (3 * first.n_rows, 0)
     assert again.n_rejected == {reason: 3 * n_rows for reason, n_rows in first.n_rejected.items()}
 
 
 @pytest.mark.parametrize("suffix", sorted(PACKED))
 def test_a_file_cut_short_is_an_input_error_that_names_it(
-    engine: Engine, tables: Tables, tmp_path: Path, suffix: str
+    tables: Tables, tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / f"cut.{suffix}"
     whole = PACKED[suffix](b"".join(b'{"n": %d}\n' % n**7 for n in range(5000)))
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=path.name):
-        pull_input.pull(engine, tables, source="rucio_traces", path=str(path), day=DAY)
+        pulled(tables, "rucio_traces", path)
     assert not tables.exists(ACCESSES)
 
 
@@ -74,7 +70,7 @@ def test_a_dump_cut_short_is_an_input_error_that_names_it(
     path = dump / "contents/part-m-00001.avro"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=path.name):
-        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+        pulled(tables, "rucio_dumps", dump, engine=spark_engine)
     assert not tables.exists(FILES)
 
 
@@ -88,7 +84,7 @@ def test_dumps_with_numbers_as_text_or_without_compression_are_the_same(
     ids = set()
     for name, dump in forms.items():
         tables = Tables(str(tmp_path / f"tables-{name}"))
-        pull_input.pull(spark_engine, tables, source="rucio_dumps", path=f"{dump}/", day=DAY)
+        pulled(tables, "rucio_dumps", f"{dump}/", engine=spark_engine)
         ids.add(tables.snapshot(FILES).id)
     assert len(ids) == 1
 
@@ -100,14 +96,14 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
     del content["dids"]
     (tmp_path / "told.json").write_text(json.dumps(content))
     dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
-    pull_input.pull(spark_engine, tables, source="rucio_dumps", path=str(dump), day=DAY)
+    pulled(tables, "rucio_dumps", dump, engine=spark_engine)
     created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
     expected = min(r["CREATED_AT"] for r in content["replicas"] if (r["NAME"] or "").endswith("/a.root"))
     (created_at,) = [row["created_at"] for row in created if row["scope"] == "cms"]
     assert created_at.timestamp() * 1000 == expected
 
 
-def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) -> None:
+def test_no_sample_shows_a_user(tables: Tables, tmp_path: Path) -> None:
     """Refused records of users `jdoe` leave no trace of them."""
     cms = {"data": {"user_dn": '/CN="jdoe', "app_info": "1_jdoe:crab"}, "metadata": {}}
     flat = {"data.user_dn": "/CN=jdoe"}
@@ -122,7 +118,7 @@ def test_no_sample_shows_a_user(engine: Engine, tables: Tables, tmp_path: Path) 
         for number, line in enumerate(lines):
             path = tmp_path / f"{source}-{number}"
             path.write_text(line)
-            pull_input.pull(engine, tables, source=source, path=str(path), day=DAY)
+            pulled(tables, source, path)
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
     assert len(samples) == 5
     assert not [sample for sample in samples if "jdoe" in sample]

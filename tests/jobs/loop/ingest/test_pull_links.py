@@ -1,6 +1,5 @@
 """A drop folder that a hostile neighbour fills: only plain files are read, all else is counted."""
 
-import datetime as dt
 import functools
 import gzip
 import json
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pulls import DAY, LOCAL, pulled
 
 from features.common import files, input_files
 from features.common.errors import InputError, NotPlainError
@@ -20,14 +20,12 @@ from features.common.input_files import InputFile
 from features.schema import ACCESSES, REJECTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull, pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import Engine, PullSummary, Request
+from jobs.loop.ingest import pull
+from jobs.loop.ingest.pull_input import Request
 from jobs.loop.ingest.queues.answers import read_answer
 from jobs.loop.ingest.sources import Site, lines, local
 from jobs.loop.ingest.spark_engine import SparkEngine
 
-DAY = dt.date(2026, 3, 5)
 GOLDEN = Path(__file__).parents[3] / "golden/pull"
 TOKEN = "0123456789abcdef-the-operators-token"
 
@@ -64,12 +62,6 @@ REFUSED = {
 }
 
 
-def pulled(engine: Engine, tables: Tables, source: str, path: str, new_only: bool = False) -> PullSummary:
-    return pull_input.pull(
-        engine, tables, source=source, path=path, day=DAY, salt="s", caches=(), new_only=new_only
-    )
-
-
 def everything_in(tables: Tables) -> str:
     """All that can be read in the tables afterwards."""
     return "".join(
@@ -80,11 +72,11 @@ def everything_in(tables: Tables) -> str:
 @pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream", "xrootd_fstream"])
 @pytest.mark.parametrize("form", ["{}", "{}/*"])
 def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
-    engine: Engine, tables: Tables, drop: Path, source: str, form: str
+    tables: Tables, drop: Path, source: str, form: str
 ) -> None:
     seed = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
     (drop / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
-    summary = pulled(engine, tables, source, form.format(drop))
+    summary = pulled(tables, source, form.format(drop))
     refused = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
     # A folder that a glob names is looked into.
     assert refused | {"not a plain file: a folder": 1} == REFUSED
@@ -97,29 +89,29 @@ def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
 
 @pytest.mark.parametrize("source", ["rucio_traces", "xcache_gstream"])
 def test_a_file_that_becomes_a_link_after_it_was_listed_is_not_read(
-    engine: Engine, tables: Tables, tmp_path: Path, secret: Path, source: str
+    tables: Tables, tmp_path: Path, secret: Path, source: str
 ) -> None:
     (tmp_path / "drop" / "k=1").mkdir(parents=True)
     place = tmp_path / "drop" / "k=1" / "a.jsonl"
     place.write_text("no trace\n")
-    (mark,) = engine.inputs(str(tmp_path / "drop"), whole=False)
+    (mark,) = LOCAL.inputs(str(tmp_path / "drop"), whole=False)
     place.unlink()
     place.parent.rmdir()
     place.parent.symlink_to(secret.parent)
     (secret.parent / "a.jsonl").write_text(TOKEN)
     request = Request(source, str(tmp_path / "drop"), Site(day=DAY.isoformat()))
-    summary = engine.merge(tables, request, [mark.input.removeprefix("file:")])
+    summary = LOCAL.merge(tables, request, [mark.input.removeprefix("file:")])
     assert summary.n_rejected == {"not a plain file: behind a link": 1}
     assert TOKEN not in everything_in(tables)
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_name_that_is_a_path_when_it_is_decoded_leads_nowhere(
-    engine: Engine, tables: Tables, tmp_path: Path, secret: Path, scheme: str
+    tables: Tables, tmp_path: Path, secret: Path, scheme: str
 ) -> None:
     (tmp_path / "drop").mkdir()
     (tmp_path / "drop" / "%2e%2e%2fsecret%2ftoken").write_text("no trace\n")
-    summary = pulled(engine, tables, "rucio_traces", f"{scheme}{tmp_path / 'drop'}", new_only=True)
+    summary = pulled(tables, "rucio_traces", f"{scheme}{tmp_path / 'drop'}", new_only=True)
     assert summary.n_rejected == {"malformed JSON": 1}
     assert TOKEN not in everything_in(tables)
 
@@ -140,7 +132,7 @@ def test_a_file_that_becomes_a_link_after_spark_has_cut_it_ends_the_pull(
 
     monkeypatch.setattr(lines, "pieces", swapped)
     with pytest.raises(InputError, match=r"a\.jsonl: it is a link"):
-        pulled(spark_engine, tables, "rucio_traces", str(tmp_path / "drop"))
+        pulled(tables, "rucio_traces", tmp_path / "drop", engine=spark_engine)
     assert TOKEN not in everything_in(tables)
 
 
@@ -155,15 +147,15 @@ def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
-    engine: Engine, tables: Tables, tmp_path: Path, secret: Path
+    tables: Tables, tmp_path: Path, secret: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
-    reasons = pulled(engine, tables, "rucio_traces", str(tmp_path / "pipe")).n_rejected
+    reasons = pulled(tables, "rucio_traces", tmp_path / "pipe").n_rejected
     assert reasons == {"not a plain file: a pipe": 1}
     (tmp_path / "link").symlink_to(secret)
     os.lchown(tmp_path / "link", 65534, 65534)
     with pytest.raises(NotPlainError, match="link is a link of another account"):
-        pulled(engine, tables, "rucio_traces", str(tmp_path / "link"))
+        pulled(tables, "rucio_traces", tmp_path / "link")
 
 
 def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path, secret: Path) -> None:
@@ -179,7 +171,7 @@ def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path,
 
 
 def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
-    engine: Engine, tables: Tables, tmp_path: Path
+    tables: Tables, tmp_path: Path
 ) -> None:
     maze = tmp_path / "maze"
     maze.mkdir()
@@ -192,20 +184,18 @@ def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(
     finally:
         os.chdir(here)
     try:
-        assert pulled(engine, tables, "rucio_traces", str(maze)).n_rejected == {
-            "not a plain file: a folder": 1
-        }
+        assert pulled(tables, "rucio_traces", maze).n_rejected == {"not a plain file: a folder": 1}
     finally:
         subprocess.run(["rm", "-rf", str(maze)], check=True)  # deeper than Python's own removal can go
     (tmp_path / "names").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "names") + b"/a\xff.jsonl")).touch()
     with pytest.raises(InputError, match="not UTF-8"):
-        pulled(engine, tables, "rucio_traces", str(tmp_path / "names"))
+        pulled(tables, "rucio_traces", tmp_path / "names")
 
 
 @pytest.mark.parametrize("source", ["rucio_traces", "xrootd_fstream"])
 def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
-    engine: Engine, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     monkeypatch.setattr(input_files, "_ALWAYS_ALLOWED_BYTES", 2**20)
     drop = tmp_path / "drop"
@@ -213,7 +203,7 @@ def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
     seed = sorted((GOLDEN / source).rglob("input.*"))[0]
     (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
-    summary = pulled(engine, tables, source, str(drop))
+    summary = pulled(tables, source, drop)
     assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
     assert summary.n_new > 0
 
@@ -230,7 +220,7 @@ def test_a_small_file_of_far_too_many_lines_is_refused_and_the_rest_is_read(
     (drop / f"a.jsonl.{suffix}").write_bytes(packed(b"x\n" * 20_000_000))
     seed = sorted((GOLDEN / "rucio_traces").rglob("input.*"))[0]
     (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
-    summary = pulled(LocalEngine(), Tables(str(tmp_path / "tables")), "rucio_traces", str(drop))
+    summary = pulled(Tables(str(tmp_path / "tables")), "rucio_traces", str(drop))
     assert summary.n_rejected["not a plain file: packed, and more lines than its bytes"] == 1
     assert summary.n_rows < 2_000_000
     assert summary.n_new > 0

@@ -1,6 +1,5 @@
 """Captures of caches on HDFS and S3: the same tables as from a folder of this machine, one file at a time."""
 
-import datetime as dt
 import gzip
 import uuid
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from monitoring import Sender, close
+from pulls import pulled
 
 from features.common.errors import InputError, ServiceError
 from features.schema import ACCESSES, REJECTS
@@ -16,11 +16,10 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.filesystems.remote import RemoteStore
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull, pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest import pull
+from jobs.loop.ingest.pull_input import PullSummary
 from prefetch.xcache.events import frame
 
-DAY = dt.date(2026, 3, 2)
 START_S = 1_772_400_000
 
 
@@ -68,10 +67,8 @@ def put(folder: str, files: dict[str, bytes]) -> None:
         store._fs.pipe_file(store._path(name), content)
 
 
-def pulled(
-    tables: Tables, path: str, *, source: str = "xcache_gstream", new: bool = False
-) -> pull_input.PullSummary:
-    return pull_input.pull(LocalEngine(), tables, source=source, path=path, day=DAY, new_only=new)
+def new_in(tables: Tables, path: str, source: str = "xcache_gstream") -> PullSummary:
+    return pulled(tables, source, path, new_only=True)
 
 
 def names(tables: Tables) -> list[str]:
@@ -81,7 +78,7 @@ def names(tables: Tables) -> list[str]:
 def test_captures_are_read_where_they_are_in_their_order(folder: str, tables: Tables) -> None:
     put(folder, FILES)
     for n_new, n_duplicates in ((5, 0), (0, 5)):
-        summary = pulled(tables, folder)
+        summary = pulled(tables, "xcache_gstream", folder)
         assert (summary.n_new, summary.n_duplicates, summary.n_rejected) == (n_new, n_duplicates, {})
         # 4, 6 and 7 are missing; the folder of another kind is not looked into.
         assert summary.n_lost == 3
@@ -90,14 +87,14 @@ def test_captures_are_read_where_they_are_in_their_order(folder: str, tables: Ta
 
 def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tables: Tables) -> None:
     put(folder, FILES)
-    assert pulled(tables, f"{folder}/gstream-{{1,3}}*.capture*", new=True).n_new == 3
-    assert pulled(tables, f"{folder}/gstream-1.capture", new=True).n_unchanged == 1
-    summary = pulled(tables, folder, new=True)
+    assert new_in(tables, f"{folder}/gstream-{{1,3}}*.capture*").n_new == 3
+    assert new_in(tables, f"{folder}/gstream-1.capture").n_unchanged == 1
+    summary = new_in(tables, folder)
     assert (summary.n_new, summary.n_unchanged) == (2, 2)
     put(folder, {"gstream-7.capture": capture(10), "gstream-1.capture": capture(1, 2, 11)})
-    summary = pulled(tables, folder, new=True)
+    summary = new_in(tables, folder)
     assert (summary.n_new, summary.n_duplicates, summary.n_unchanged) == (2, 2, 3)
-    assert pulled(tables, folder, new=True).n_rows == 0
+    assert new_in(tables, folder).n_rows == 0
 
 
 def test_an_f_stream_in_several_places_is_the_same(folder: str, data: Path, tmp_path: Path) -> None:
@@ -105,10 +102,10 @@ def test_an_f_stream_in_several_places_is_the_same(folder: str, data: Path, tmp_
     half = len(lines) // 2
     put(folder, {"a.jsonl.gz": gzip.compress(b"".join(lines[:half])), "b.jsonl": b"".join(lines[half:])})
     here, whole = Tables(str(tmp_path / "here")), Tables(str(tmp_path / "whole"))
-    pulled(here, folder, source="xrootd_fstream", new=True)
-    pulled(whole, str(data / "osdf_fstream_packets.jsonl.gz"), source="xrootd_fstream")
+    new_in(here, folder, "xrootd_fstream")
+    pulled(whole, "xrootd_fstream", data / "osdf_fstream_packets.jsonl.gz")
     assert rows(here) == rows(whole) and len(rows(here)) > 10
-    assert pulled(here, folder, source="xrootd_fstream", new=True).n_unchanged == 2
+    assert new_in(here, folder, "xrootd_fstream").n_unchanged == 2
 
 
 def rows(tables: Tables) -> list[dict[str, Any]]:
@@ -125,7 +122,7 @@ def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tables: Tabl
         (f"{folder}/f/nothing*", "xrootd_fstream", "f/nothing"),
     ):
         with pytest.raises(InputError, match=f"cannot read .*{folder}/{name}"):
-            pulled(tables, path, source=source)
+            pulled(tables, source, path)
     assert not tables.exists(ACCESSES) and not tables.exists(REJECTS)
 
 
@@ -135,7 +132,7 @@ def remote_folder(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_folder_that_vanishes_while_it_is_listed_loses_no_other(
-    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote_folder: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(remote_folder, FILES)
     inside = RemoteStore.inside
@@ -147,14 +144,14 @@ def test_a_folder_that_vanishes_while_it_is_listed_loses_no_other(
         return inside(store, place)
 
     monkeypatch.setattr(RemoteStore, "inside", vanishing)
-    assert pulled(Tables(str(tmp_path / "tables")), remote_folder, new=True).n_new == 4
+    assert new_in(tables, remote_folder).n_new == 4
 
 
 def test_a_capture_that_vanishes_before_it_is_read_is_named_and_the_next_pull_reads_the_rest(
-    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote_folder: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(remote_folder, {"gstream-7.capture": capture(1), "gstream-8.capture": capture(2)})
-    tables, fetch = Tables(str(tmp_path / "tables")), RemoteStore.fetch
+    fetch = RemoteStore.fetch
 
     def gone(store: Any, path: str, to: Path) -> None:
         if path.endswith("gstream-7.capture"):
@@ -163,37 +160,36 @@ def test_a_capture_that_vanishes_before_it_is_read_is_named_and_the_next_pull_re
 
     monkeypatch.setattr(RemoteStore, "fetch", gone)
     with pytest.raises(InputError, match=r"cannot read .*gstream-7.capture"):
-        pulled(tables, remote_folder, new=True)
-    assert pulled(tables, remote_folder, new=True).n_new == 1
+        new_in(tables, remote_folder)
+    assert new_in(tables, remote_folder).n_new == 1
 
 
 def test_a_capture_that_is_replaced_while_it_is_read_is_read_again(
-    remote_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote_folder: str, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(remote_folder, {"gstream-1.capture": capture(1)})
-    tables, fetch = Tables(str(tmp_path / "tables")), RemoteStore.fetch
+    fetch = RemoteStore.fetch
 
     def replaced(store: Any, path: str, to: Path) -> None:
         fetch(store, path, to)
         put(remote_folder, {"gstream-1.capture": capture(1, 2)})
 
     monkeypatch.setattr(RemoteStore, "fetch", replaced)
-    assert pulled(tables, remote_folder, new=True).n_new == 1
+    assert new_in(tables, remote_folder).n_new == 1
     monkeypatch.undo()
-    assert pulled(tables, remote_folder, new=True).n_new == 1
+    assert new_in(tables, remote_folder).n_new == 1
     assert names(tables) == ["/store/1", "/store/2"]
 
 
-def test_odd_names_are_read_as_they_are(folder: str, tmp_path: Path) -> None:
+def test_odd_names_are_read_as_they_are(folder: str, tables: Tables) -> None:
     odd = ["a%2e%2e.capture", "..b.capture", "c d+e&f;g.capture", "h\u00e9.capture", "%2e%2e%2fi.capture"]
     globs = ["a[1].capture", "{a,b}.capture", "*.capture", "j?#k.capture"]
     put(folder, {name: capture(n) for n, name in enumerate([*odd, *globs], start=1)})
-    tables = Tables(str(tmp_path / "tables"))
-    summary = pulled(tables, folder, new=True)
+    summary = new_in(tables, folder)
     assert (summary.n_new, summary.n_rejected) == (8, {})  # a name that begins with a dot is hidden
     for name in globs:
-        assert pulled(tables, f"{folder}/{name}").n_duplicates == 1
-    assert pulled(tables, f"{folder}/j?[#]k.*").n_duplicates == 1
+        assert pulled(tables, "xcache_gstream", f"{folder}/{name}").n_duplicates == 1
+    assert pulled(tables, "xcache_gstream", f"{folder}/j?[#]k.*").n_duplicates == 1
 
 
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:

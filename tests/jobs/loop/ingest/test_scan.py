@@ -1,26 +1,23 @@
 """A namespace of real and made cinfo files, scanned into contents and accesses."""
 
-import datetime as dt
-import json
 import shutil
 from pathlib import Path
 
+import pytest
+from cachecast_main import asked
 from cinfo_writer import dump
-from typer.testing import CliRunner
+from pulls import pulled
 
 from features.common.errors import ConfigError
 from features.common.times import as_of_label
 from features.schema import ACCESSES, CONTENTS, REJECTS
-from jobs.cli.main import app
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input, scan
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest import scan
 from prefetch.xcache.cinfo import AccessRecord, CInfo
 
 BLOCK = 131072
 START = 1772323200
 AS_OF = START + 86400
-DAY = dt.date(2026, 3, 2)
 
 
 def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
@@ -34,8 +31,8 @@ def put(namespace: Path, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path) -> None:
-    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "ns"
+def test_a_scan_tells_what_is_held_and_what_was_read(tables: Tables, tmp_path: Path, data: Path) -> None:
+    namespace = tmp_path / "ns"
     put(namespace, "/store/user/half.root", cinfo(START, START + 500, blocks=b"\x05"))
     put(namespace, "/store/user/open.root", cinfo(START, end=0))
     put(namespace, "/store/user/merged.root", cinfo(START, merged=4))
@@ -77,8 +74,10 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
 
 
-def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path: Path) -> None:
-    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
+    tables: Tables, tmp_path: Path
+) -> None:
+    namespace = tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
     put(namespace, "/store/user/gone.root", cinfo(START))
     scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
@@ -97,8 +96,7 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
-    path = str(namespace)
-    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
+    summary = pulled(tables, "xcache_cinfo", namespace)
     assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
@@ -106,7 +104,9 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert (answer.files, answer.bytes_on_disk, answer.new_accesses) == (0, 0, 0)
 
 
-def test_a_scan_takes_the_namespace_and_the_spaces_of_its_cache_for_those_not_given(tmp_path: Path) -> None:
+def test_a_scan_takes_the_namespace_and_the_spaces_of_its_cache_for_those_not_given(
+    tables: Tables, tmp_path: Path
+) -> None:
     namespace, space, conf = tmp_path / "ns", tmp_path / "disk1", tmp_path / "conf" / "caches"
     put(space, "/00/held", cinfo(START))
     put(tmp_path / "elsewhere", "/stray", cinfo(START))
@@ -118,22 +118,19 @@ def test_a_scan_takes_the_namespace_and_the_spaces_of_its_cache_for_those_not_gi
     own = f'namespace = "{namespace}"\nspaces = ["{space}"]\n'
     (conf / "xc1.toml").write_text(f'name = "xc1"\n{cache}{own}')
     (conf / "xc2.toml").write_text(f'name = "xc2"\n{cache}')
-    common = ["--conf", str(conf.parent), "--tables", str(tmp_path / "tables"), "--json"]
-    moment = ["--as-of", as_of_label(AS_OF)]
+    common = ["--conf", str(conf.parent), "--tables", tables.root, "--as-of", as_of_label(AS_OF)]
 
     for given in ([], ["--namespace", str(namespace)]):
-        words = ["scan", "--cache", "xc1", *given, *common, *moment]
-        summary = json.loads(CliRunner().invoke(app, words).stdout)
+        summary = asked("scan", "--cache", "xc1", *given, *common)
         assert (summary["files"], summary["n_rejected"]) == (1, {"a link, not followed": 1})
-    assert Tables(str(tmp_path / "tables")).read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
+    assert tables.read_arrow(CONTENTS)["name"].to_pylist() == ["/store/held.root"]
 
-    refused = CliRunner().invoke(app, ["scan", "--cache", "xc2", *common, *moment])
-    assert isinstance(refused.exception, ConfigError)
-    assert "caches.xc2.namespace" in str(refused.exception)
+    with pytest.raises(ConfigError, match=r"caches\.xc2\.namespace"):
+        asked("scan", "--cache", "xc2", *common)
 
 
-def test_reads_within_one_second_stay_apart_over_scans(tmp_path: Path) -> None:
-    tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
+def test_reads_within_one_second_stay_apart_over_scans(tables: Tables, tmp_path: Path) -> None:
+    namespace = tmp_path / "xc1"
 
     def scanned(*starts: int) -> tuple[int, int]:
         put(namespace, "/store/user/a.root", cinfo(*starts))
@@ -158,9 +155,9 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
     for order in (("early", "late"), ("late", "early")):
         tables = Tables(str(tmp_path / order[0] / "tables"))
         for name in order:
-            put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", dump(states[name]))
-            path = str(tmp_path / order[0] / name / "xc1")
-            pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
+            path = tmp_path / order[0] / name / "xc1"
+            put(path, "/store/user/a.root", dump(states[name]))
+            pulled(tables, "xcache_cinfo", path)
         rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
         missed_bytes.append([row["bytes_missed"] for row in rows])
     assert missed_bytes[0] == missed_bytes[1]

@@ -10,18 +10,15 @@ import monitoring
 import pyarrow as pa
 import pytest
 from monitoring import Sender, closing, fstream, opening
+from pulls import pulled
 
 from features.common.errors import ConfigError
 from features.common.hosts import address_and_port
 from features.schema import ACCESSES, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import PullSummary
 from jobs.operator.operate import doctor
 
-DAY = dt.date(2026, 3, 1)
 START = 1772323200
 
 
@@ -32,12 +29,6 @@ def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
     return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
 
 
-def pull(tables: Tables, source: str, path: Path, senders: dict[str, str] | None = None) -> PullSummary:
-    return pull_input.pull(
-        LocalEngine(), tables, source=source, path=str(path), day=DAY, senders=senders or {}
-    )
-
-
 def caches(tables: Tables) -> list[Any]:
     return sorted(tables.read_arrow(ACCESSES)["cache"].to_pylist())
 
@@ -45,14 +36,14 @@ def caches(tables: Tables) -> list[Any]:
 def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: Path) -> None:
     path, tables = tmp_path / "x.capture", Tables(str(tmp_path / "t"))
     path.write_bytes(close("xc-a", 1) + close("xc-b", 2) + close("xc-c", 3, inst="other"))
-    (alarm,) = pull(tables, "xcache_gstream", path).alarms
+    (alarm,) = pulled(tables, "xcache_gstream", path).alarms
     assert alarm.startswith("xc-a:1094, xc-b:1094 report as 'atlas-xcache' and count as one cache")
     assert caches(tables) == ["atlas-xcache", "atlas-xcache", "other"]
     before = tables.read_arrow(ACCESSES)["event_id"].to_pylist()
-    named = pull(tables, "xcache_gstream", path, {"xc-a": "a", "xc-b:1094": "b"})
+    named = pulled(tables, "xcache_gstream", path, senders={"xc-a": "a", "xc-b:1094": "b"})
     assert (named.alarms, caches(tables)) == ((), ["a", "b", "other"])
     assert sorted(tables.read_arrow(ACCESSES)["event_id"].to_pylist()) == sorted(before)
-    assert pull(tables, "xcache_gstream", path, {"xc-a": "a", "xc-b:1094": "b"}).n_new == 0
+    assert pulled(tables, "xcache_gstream", path, senders={"xc-a": "a", "xc-b:1094": "b"}).n_new == 0
 
 
 def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
@@ -131,6 +122,6 @@ def test_a_loopback_address_names_no_cache(tmp_path: Path) -> None:
         lines.append(json.dumps({"remote": remote, "data": base64.b64encode(sent).decode()}))
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
     tables = Tables(str(tmp_path / "t"))
-    (alarm,) = pull(tables, "xrootd_fstream", tmp_path / "x.jsonl", {"192.0.2.7": "xc"}).alarms
+    (alarm,) = pulled(tables, "xrootd_fstream", tmp_path / "x.jsonl", senders={"192.0.2.7": "xc"}).alarms
     assert "each of 2 starts of a server" in alarm
     assert caches(tables) == ["server-5-9", "server-6-9", "xc"]

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from matrix_records import json_lines
+from pulls import LOCAL, pulled
 
 from features.common.errors import ConfigError
 from features.schema import ACCESSES
 from jobs.ground.settings.our_sources import GROUP
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input, sources
-from jobs.loop.ingest.local_engine import LocalEngine
+from jobs.loop.ingest import sources
 from jobs.loop.ingest.pull_input import Engine
 
 ROOT = Path(__file__).parents[4]
@@ -30,7 +30,6 @@ SHOWN = dict(reversed(BLOCKS))
 """The first block of each language."""
 LINE = next(before for (_, before), (language, _) in itertools.pairwise(BLOCKS) if language == "python")
 """A line of the page's records, above the code that reads it."""
-DAY = dt.date(2026, 3, 5)
 RECORDS = [
     {"time": 1772323200.5, "path": "/store/data/a.root", "bytes": 7, "host": "xc1"},
     {"time": 1772323201, "path": "/store/data/b.root", "bytes": "9", "host": "xc2"},
@@ -75,10 +74,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         sys.modules.pop(module, None)
 
 
-def pulled(engine: Engine, tables: Tables, path: str, source: str = "myexp_log") -> dict[str, int]:
-    return dict(pull_input.pull(engine, tables, source=source, path=path, day=DAY).n_rejected)
-
-
 def rows(tables: Tables) -> list[dict[str, Any]]:
     return sorted(tables.read_arrow(ACCESSES).to_pylist(), key=lambda row: str(row["name"]))
 
@@ -115,7 +110,7 @@ def test_the_package_of_the_page_is_installed_and_pulled_with(tmp_path: Path, re
 
 
 def test_lines_of_plain_text_are_read_as_the_page_says(
-    install: Install, engine: Engine, tables: Tables, tmp_path: Path
+    install: Install, tables: Tables, tmp_path: Path
 ) -> None:
     _, plain = (code for language, code in BLOCKS if language == "python")
     of_json = re.search(r"    fields = .*\n", SHOWN["python"])
@@ -123,7 +118,7 @@ def test_lines_of_plain_text_are_read_as_the_page_says(
     assert of_json is not None and line is not None
     install(SHOWN["python"].replace(of_json[0], plain))
     (tmp_path / "records.txt").write_text(f"{line[1]}\n{line[1].replace(' 5 ', ' few ')}\nsoon /store/a 1\n")
-    refused = pulled(engine, tables, str(tmp_path / "records.txt"))
+    refused = pulled(tables, "myexp_log", tmp_path / "records.txt").n_rejected
     assert refused == {"unparsable number": 1, "unparsable time": 1}
     (read,) = rows(tables)
     assert (read["name"], read["cache"], read["read_bytes"]) == ("/store/data/c.root", "xc1", 5)
@@ -140,9 +135,9 @@ def test_workers_of_spark_need_not_have_the_package(
         "SOURCE = Source(lambda site: dataclasses.replace(query(site), prepare=same))\n"
     )
     contents = []
-    for engine in (LocalEngine(), spark_engine):
+    for engine in (LOCAL, spark_engine):
         tables = Tables(str(tmp_path / engine.name))
-        assert pulled(engine, tables, records) == REFUSED
+        assert pulled(tables, "myexp_log", records, engine=engine).n_rejected == REFUSED
         contents.append(rows(tables))
     assert contents[0] == contents[1]
     assert len(contents[0]) == 3
@@ -185,7 +180,7 @@ def test_a_package_that_fails_is_named_in_one_line(
 ) -> None:
     install(code)
     with pytest.raises(ConfigError) as error:
-        pulled(LocalEngine(), tables, records)
+        pulled(tables, "myexp_log", records)
     assert f"source: 'myexp_log' of the package myexp {words}" in str(error.value)
     assert str(error.value).endswith("; correct or uninstall it") and "\n" not in str(error.value)
     assert not tables.exists(ACCESSES)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matrix_records import json_lines
+from pulls import LOCAL, pulled, pulled_text
 
 from features.schema import JOB_RECORDS, REJECTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import Engine, pull
+from jobs.loop.ingest.pull_input import Engine
 from jobs.studies.efficiency import efficiency
 from jobs.studies.efficiency.reads import JobSelection
 
@@ -54,7 +55,6 @@ def columns_of(
     source: str,
     records: Sequence[dict[str, Any]],
     *names: str,
-    engine: Engine | None = None,
     **site: Any,
 ) -> list[Any]:
     """For each of `records` the columns `names` of its row, or why it was refused.
@@ -77,7 +77,7 @@ def columns_of(
         else:
             (raw / f"j{number}.jsonl").write_text(json.dumps(changed))
     tables = Tables(str(folder / "tables"))
-    pull(engine or LocalEngine(), tables, source=source, path=str(raw), day=DAY, salt="s", **site)
+    pulled(tables, source, raw, day=DAY, salt="s", **site)
     rows = tables.read_arrow(JOB_RECORDS).to_pylist() if tables.exists(JOB_RECORDS) else []
     refused = tables.read_arrow(REJECTS).to_pylist() if tables.exists(REJECTS) else []
     by_job = {row["job"]: tuple(row[name] for name in names) for row in rows}
@@ -100,8 +100,8 @@ def test_efficiency_answers_rightly_for_records_as_they_come(
 ) -> None:
     for case, source, expected in ANSWERS:
         settings = Settings.load(tables=str(tmp_path / case), env={})
-        path, page = str(shared(f"cases/{case}")), tmp_path / "page.html"
-        pull(LocalEngine(), Tables(settings.tables.root), source=source, path=path, day=dt.date(2026, 3, 3))
+        page = tmp_path / "page.html"
+        pulled(Tables(settings.tables.root), source, shared(f"cases/{case}"), day=dt.date(2026, 3, 3))
         answer = efficiency.run(settings, JobSelection("2026-03-01", "2026-03-03"), out=page)
         (group,) = answer.by_place
         shares = [round(share or 0, 3) for share in (group.cpu_efficiency_share, group.failed_share)]
@@ -284,18 +284,11 @@ def test_what_was_first_reported_without_an_end_is_one_job_in_any_order_and_by_b
     ]
     one_by_one = [[record] for record in reports]
     contents = []
-    for number, (engine, pulls) in enumerate(
-        (
-            (LocalEngine(), [reports]),
-            (LocalEngine(), one_by_one),
-            (LocalEngine(), one_by_one[::-1]),
-            (spark_engine, one_by_one[::-1]),
-        )
-    ):
+    by_us = ([reports], one_by_one, one_by_one[::-1])
+    for number, (engine, pieces) in enumerate((*((LOCAL, of) for of in by_us), (spark_engine, by_us[-1]))):
         tables = Tables(str(tmp_path / f"tables {number}"))
-        for several in pulls:
-            (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, several)))
-            pull(engine, tables, source="panda_jobs", path=str(tmp_path / "in.jsonl"), day=DAY)
+        for several in pieces:
+            pulled_text(tables, tmp_path, "panda_jobs", json_lines(several), engine=engine)
         contents.append(tables.read_arrow(JOB_RECORDS).to_pylist())
     assert all(rows == contents[0] for rows in contents)
     assert [(row["wall_s"], row["exit_code"]) for row in contents[0]] == [(7200.0, 1099)]
