@@ -34,7 +34,9 @@ assert spark_session(settings) is spark
 NOTHING, INFO = 0, 20
 
 
-@pytest.mark.parametrize(("level", "is_there"), [(NOTHING, False), (INFO, True)])
+@pytest.mark.parametrize(
+    ("level", "is_there"), [(NOTHING, False), pytest.param(INFO, True, marks=pytest.mark.verify)]
+)
 def test_only_the_warning_of_incubator_modules_is_kept_away(level: int, is_there: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(level)], capture_output=True, text=True, check=False, timeout=200

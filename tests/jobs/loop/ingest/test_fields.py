@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pulls
 import pytest
+from matrix_records import json_lines
 from raw_records import gstream
 
 from features.schema import ACCESSES, FILES, REJECTS
@@ -142,7 +143,7 @@ ENVELOPES: list[Callable[[Any], Any]] = [
 @pytest.mark.parametrize(("source", "record"), [("rucio_traces", TRACE), ("rucio_files", FILE)])
 def test_an_envelope_changes_nothing(pulled: Pulled, elsewhere: Pulled, source: str, record: Any) -> None:
     plain = pulled(source, json.dumps(record))
-    assert elsewhere(source, *(json.dumps(envelope(record)) for envelope in ENVELOPES)) == plain
+    assert elsewhere(source, json_lines(envelope(record) for envelope in ENVELOPES)) == plain
     assert len(plain) == 1
     assert not elsewhere.tables.exists(REJECTS) or not elsewhere.reasons()
 

@@ -82,11 +82,9 @@ OF_ATLAS = {
 } | PEOPLE
 
 
-@pytest.mark.parametrize(
-    "prefix", ["/atlas/rucio", "/pnfs/example.org/atlasdatadisk/rucio", "/eos/user/x", ""]
-)
-def test_a_path_by_rucios_hash_naming_is_its_did(tables: Tables, tmp_path: Path, prefix: str) -> None:
-    paths = [hashed(*did, prefix) for did in OF_ATLAS.items()]
+def test_a_path_by_rucios_hash_naming_is_its_did_wherever_it_begins(tables: Tables, tmp_path: Path) -> None:
+    prefixes = ("/atlas/rucio", "/pnfs/example.org/atlasdatadisk/rucio", "/eos/user/x", "")
+    paths = [hashed(*did, prefix) for did in OF_ATLAS.items() for prefix in prefixes]
     pulled_text(tables, tmp_path, "xcache_gstream", gstream(paths))
     for scope, name in OF_ATLAS.items():
         pulled_text(tables, tmp_path, "rucio_traces", traces([name], scope))
@@ -112,13 +110,11 @@ def test_a_path_whose_hash_does_not_fit_stays_a_path(tables: Tables, tmp_path: P
     assert set(tables.read_arrow(ACCESSES)["name"].to_pylist()) == {"AOD.1._2.root", wrong}
 
 
-@pytest.mark.parametrize(
-    "did", [("mc26:eve", "f"), ("mc26 ", "f"), ("..", "f"), ("mc26", ".."), ("mc'26", "f")]
-)
-def test_a_scope_that_no_rucio_has_is_none(tables: Tables, tmp_path: Path, did: tuple[str, str]) -> None:
-    path = hashed(*did, "/atlas")
-    pulled_text(tables, tmp_path, "xcache_gstream", gstream([path]))
-    assert tables.read_arrow(ACCESSES)["did"].to_pylist() == [f"unknown:{path}"]
+def test_a_scope_that_no_rucio_has_is_none(tables: Tables, tmp_path: Path) -> None:
+    dids = [("mc26:eve", "f"), ("mc26 ", "f"), ("..", "f"), ("mc26", ".."), ("mc'26", "f")]
+    paths = [hashed(*did, "/atlas") for did in dids]
+    pulled_text(tables, tmp_path, "xcache_gstream", gstream(paths))
+    assert sorted(tables.read_arrow(ACCESSES)["did"].to_pylist()) == sorted(f"unknown:{p}" for p in paths)
 
 
 def test_no_token_is_in_the_sample_of_a_reject(tables: Tables, tmp_path: Path) -> None:
