@@ -3,9 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from table_rows import filled
 
 from features.common.times import day_label
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 from models.learning import order
 from models.learning.learners import LightGBM
@@ -35,16 +36,15 @@ def plant_accesses(store: Tables, *, until_s: int) -> None:
     utc = pa.timestamp("us", tz="UTC")
     columns = {
         "did": [f"s:{name}" for name in names],
-        "scope": ["s"] * n,
+        "scope": "s",
         "name": names,
         "dataset": sets,
         "accessed_at": pa.array(at_us, utc),
         "known_at": pa.array(at_us + 3_600_000_000, utc),
-        "size_bytes": pa.array(np.full(n, FILE_BYTES)),
-        "n_reads": pa.array(np.ones(n, np.int64)),
-        "source": ["test"] * n,
+        "size_bytes": FILE_BYTES,
+        "n_reads": 1,
+        "source": "test",
         "event_id": [f"1-{i}" for i in range(n)],
         "day": [day_label(at) for at in times],
     }
-    absent = {f.name: pa.nulls(n, f.type) for f in arrow_schema(ACCESSES) if f.name not in columns}
-    store.replace_arrow(ACCESSES, pa.table({**columns, **absent}))
+    store.replace_arrow(ACCESSES, filled(ACCESSES, n, columns))

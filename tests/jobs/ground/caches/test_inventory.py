@@ -1,7 +1,6 @@
 """How much a plan, a push, a scan and a sync may take away by an inventory."""
 
 import contextlib
-import datetime as dt
 import random
 import sqlite3
 from collections.abc import Sequence
@@ -11,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from folder_site import folder_site
+from table_rows import put_contents
 
 from features.common import files
 from features.common.errors import LimitError, PushRejected, StaleInputError, TargetUnavailable
-from features.common.times import as_of_label, day_label
+from features.common.times import as_of_label
 from features.schema import CONTENTS, PLANS, PREDICTIONS
 from jobs.ground.caches import inventory
 from jobs.ground.settings.plan import RuleSettings
@@ -57,18 +57,14 @@ def tables(tmp_path: Path) -> Tables:
     same = {"horizon_s": SETTINGS.plan.horizon, "size_bytes": MB, "last_read_s": 3600, "model_version": "m/1"}
     chances = {f"cms:{lfn(i)}": 0.01 * i for i in range(40)}
     rows = [same | {"did": did, "probability": p, "expected_accesses": p} for did, p in chances.items()]
-    tables.replace_rows(PREDICTIONS, rows, (day_label(AS_OF), as_of_label(AS_OF), "default"))
-    put_contents(tables, AS_OF - 3600, range(40))
+    tables.replace_rows(PREDICTIONS, rows, MomentKey.at(AS_OF, "default"))
+    scanned(tables, AS_OF - 3600, range(40))
     return tables
 
 
-def put_contents(tables: Tables, at_s: int, numbers: Sequence[int]) -> None:
-    same = {"size_bytes": MB, "bytes_on_disk": MB, "complete": True, "open": False}
-    at = dt.datetime.fromtimestamp(at_s, dt.UTC)
-    rows = [
-        {"did": f"cms:{lfn(i)}", "name": lfn(i), "scanned_at": at, "last_detach": at, **same} for i in numbers
-    ]
-    tables.replace_rows(CONTENTS, rows, (day_label(at_s), as_of_label(at_s), "xc1"))
+def scanned(tables: Tables, at_s: int, numbers: Sequence[int]) -> None:
+    """What a scan of the cache leaves."""
+    put_contents(tables, "xc1", at_s, {lfn(i): MB for i in numbers})
 
 
 def controller(tables: Tables, most_age_s: int = 3 * 3600) -> Settings:
@@ -165,14 +161,14 @@ def test_a_scan_that_came_late_is_newer_than_the_copy_that_a_plan_wrote_meanwhil
     key = MomentKey.at(AS_OF, "xc1")
     tables.replace_partition(CONTENTS, contents(copy, dids, taken_s=AS_OF - 3600), key)
     tables.replace_rows(PLANS, [], key)
-    put_contents(tables, AS_OF - 600, range(1, 40))
+    scanned(tables, AS_OF - 600, range(1, 40))
     assert latest_names(tables, AS_OF + 3600) == (set(map(lfn, range(1, 40))), AS_OF - 600)
 
 
 def test_an_empty_inventory_grows_old_whatever_plans_were_made_from_it(
     tables: Tables, server: Server
 ) -> None:
-    put_contents(tables, AS_OF - 1800, [])
+    scanned(tables, AS_OF - 1800, [])
     assert latest_names(tables) == (set(), AS_OF - 1800)
     for hour in range(3):
         key = MomentKey.at(AS_OF + hour * 3600, "xc1")
@@ -201,7 +197,7 @@ def test_what_was_pushed_since_the_scan_is_part_of_the_inventory(tables: Tables,
                 )
     server.names = server.names - {lfn(0)} | {lfn(50)}
     assert latest_names(tables) == (set(map(lfn, [*range(1, 40), 50])), AS_OF - 3600)
-    put_contents(tables, AS_OF - 600, range(40))  # read again by a job meanwhile
+    scanned(tables, AS_OF - 600, range(40))  # read again by a job meanwhile
     assert latest_names(tables)[0] == set(map(lfn, range(40)))
 
 
@@ -218,11 +214,11 @@ def test_an_inventory_that_is_true_where_a_sample_was_drawn_before_is_refused(
     tables: Tables, server: Server
 ) -> None:
     """By somebody who may write the table: 2 % of it is true, namely what was asked for the last time."""
-    put_contents(tables, AS_OF - 3000, range(3000))
+    scanned(tables, AS_OF - 3000, range(3000))
     server.names = set(map(lfn, range(3000)))
     latest_names(tables)
     assert len(server.asked) == inventory.N_DRAWN
-    put_contents(tables, AS_OF - 2000, range(3000))
+    scanned(tables, AS_OF - 2000, range(3000))
     server.names, server.asked = server.asked, set()
     for _ in range(5):
         with pytest.raises(TargetUnavailable, match="of 60 files of its inventory of"):

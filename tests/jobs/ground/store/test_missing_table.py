@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from access_rows import accesses
+from table_rows import put_contents, put_files
 
 from features import results, schema
-from features.schema import ACCESSES, CONTENTS, FILES, Table
+from features.schema import ACCESSES, Table
 from jobs.cli.main import COMMANDS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import sizes
-from jobs.ground.store.commits import Key, MomentKey, Partition, Snapshot
+from jobs.ground.store.commits import Key, Partition, Snapshot
 from jobs.ground.store.schema_check import WRITTEN_BY, days_there
 from jobs.ground.store.tables import Tables
 from jobs.loop.traces import from_tables
@@ -64,18 +65,6 @@ def reads(tables: Tables, *rows: dict[str, Any]) -> None:
     tables.replace_partition(ACCESSES, accesses(rows, accessed_at=DAY), ("2026-03-01",))
 
 
-def listed(tables: Tables, name: str, size: int) -> None:
-    row = {"did": f"cms:{name}", "scope": "cms", "name": name, "size_bytes": size, "known_at": DAY}
-    tables.replace_rows(FILES, [row], ())
-
-
-def held(tables: Tables, cache: str, at_s: int, **files: int) -> None:
-    same = {"complete": True, "open": False, "scanned_at": DAY}
-    sizes_of = {name: {"size_bytes": size, "bytes_on_disk": size} for name, size in files.items()}
-    rows = [same | {"did": f"cms:{name}", "name": name} | of for name, of in sizes_of.items()]
-    tables.replace_rows(CONTENTS, rows, MomentKey.at(at_s, cache))
-
-
 def by_name(tables: Tables) -> dict[str, int]:
     reads = from_tables(tables, since_s=DAY_S, until_s=DAY_S, demand_sources={"*": "cms_tracer"})
     names = reads.trace.names
@@ -91,9 +80,9 @@ def test_sizes_come_from_the_catalogue_then_other_records_then_the_caches(tables
         read("listed", source="xcache_gstream", size=8),
         read("strange", source="rucio_traces", size=9),
     )
-    listed(tables, "listed", 5)
-    held(tables, "one", DAY_S - 3600, held=1, reported=99)
-    held(tables, "one", DAY_S, held=3, listed=99, unread=100)
+    put_files(tables, [{"name": "listed", "size_bytes": 5}])
+    put_contents(tables, "one", DAY_S - 3600, {"held": 1, "reported": 99})
+    put_contents(tables, "one", DAY_S, {"held": 3, "listed": 99, "unread": 100})
     assert by_name(tables) == {"cms:listed": 5, "cms:reported": 7, "cms:held": 3}
     assert sizes.n_unknown(tables, "cms_tracer", ["2026-03-01"]) == 2
     assert sizes.n_unknown(tables, "cms_tracer", []) == 0
@@ -102,7 +91,7 @@ def test_sizes_come_from_the_catalogue_then_other_records_then_the_caches(tables
 def test_a_size_is_the_catalogues_else_what_most_say_and_0_only_if_nothing_else_was_said(
     tables: Tables,
 ) -> None:
-    listed(tables, "/a", 7)
+    put_files(tables, [{"name": "/a", "size_bytes": 7}])
     stated: dict[str, list[int | None]] = {"/a": [9, 9], "/b": [0, 5, 5, 100], "/c": [0, None], "/d": [3, 8]}
     stated |= {"/e": [None]}
     rows = [{"did": f"cms:{name}", "size_bytes": size} for name, of in stated.items() for size in of]

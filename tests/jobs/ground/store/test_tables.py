@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 from rejects_table import data_folders, rejects
+from table_rows import filled
 from waiting import PATIENCE_S
 
 from features.common.errors import ConfigError, ConflictError, SchemaError, ServiceError, StaleInputError
@@ -338,20 +339,9 @@ def test_texts_read_as_codes_are_the_same_texts(tables: Tables) -> None:
     n = 60_000
     dids = [f"s:{k:030}" for k in range(n)]
     datasets = [None if k % 3 else f"s:data{k % 7}" for k in range(n)]
-    empty = arrow_schema(FILES).empty_table()
-    values: dict[str, Any] = {"did": dids, "dataset": datasets}
-    texts = {"scope": "s", "name": "n"}
-    columns = [
-        pa.array(values[f.name], f.type)
-        if f.name in values
-        else pa.repeat(pa.scalar(texts[f.name], f.type), n)
-        if f.name in texts
-        else pa.nulls(n, f.type)
-        if f.nullable
-        else pa.repeat(pa.scalar(0).cast(f.type), n)
-        for f in empty.schema
-    ]
-    rows = pa.table(columns, schema=empty.schema)
+    known_at = pa.scalar(0, pa.timestamp("us", tz="UTC"))
+    same = {"scope": "s", "name": "n", "size_bytes": 0, "known_at": known_at}
+    rows = filled(FILES, n, same | {"did": dids, "dataset": datasets})
     head = tables.replace_each(FILES, [((), rows[: n // 2]), ((), rows[n // 2 :])])
     names = ["did", "dataset", "size_bytes"]
     plain = read_partitions(head, head.partitions, names)

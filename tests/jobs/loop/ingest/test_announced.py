@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from access_rows import accesses
+from table_rows import put_files
 
 from features.common.times import as_of_label, day_label
 from features.results import ANNOUNCED
-from features.schema import ACCESSES, FILES
+from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import judging, queue
@@ -40,15 +41,7 @@ def name(i: int) -> str:
 def tables(tmp_path: Path) -> Tables:
     """Tables that know `N` files in datasets of `OF_SET`."""
     made = Tables(str(tmp_path / "tables"))
-    same: dict[str, Any] = {"scope": "cms", "size_bytes": 10, "known_at": at(DAY0 - DAY_S)}
-    made.replace_rows(
-        FILES,
-        [
-            same | {"did": f"cms:{name(i)}", "name": name(i), "dataset": f"cms:/S{i // OF_SET}/R-v1/AOD"}
-            for i in range(N)
-        ],
-        (),
-    )
+    put_files(made, ({"name": name(i), "dataset": f"cms:/S{i // OF_SET}/R-v1/AOD"} for i in range(N)))
     return made
 
 

@@ -14,13 +14,15 @@ import pytest
 from access_rows import accesses
 from cachecast_main import asked as call
 from folder_site import folder_site
+from table_rows import put_files
 
 from features.common import deadline
 from features.common.errors import InputError, ServiceError
 from features.common.times import as_of_label, day_label, parse_as_of
 from features.results import ANNOUNCED
-from features.schema import ACCESSES, FILES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
+from features.schema import ACCESSES, PLANS, PREDICTIONS, QUEUE, RECEIPTS, REJECTS
 from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue, queue_entries
 from jobs.loop.ingest.announced import reports
@@ -51,26 +53,17 @@ def at(moment_s: int) -> dt.datetime:
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
     tables = Tables(str(tmp_path / "tables"))
-    files = [
-        {
-            "did": f"cms:{lfn(i)}",
-            "scope": "cms",
-            "name": lfn(i),
-            "dataset": DATASET if i < 20 else "cms:/B/Run3-v1/AOD",
-            "size_bytes": MB,
-            "known_at": at(AS_OF - DAY_S if i != 19 else AS_OF + DAY_S),
-        }
-        for i in range(40)
-    ]
-    tables.replace_rows(FILES, files, ())
-    horizons = SETTINGS.features.horizons
+    known = {i: at(AS_OF - DAY_S if i != 19 else AS_OF + DAY_S) for i in range(40)}
+    datasets = [DATASET] * 20 + ["cms:/B/Run3-v1/AOD"] * 20
+    files = [{"name": lfn(i), "dataset": datasets[i], "known_at": known[i]} for i in range(40)]
+    put_files(tables, files, size_bytes=MB)
     predicted = [
         {"did": f"cms:{lfn(i)}", "horizon_s": h, "probability": 0.01, "expected_accesses": 0.01}
         | {"size_bytes": MB, "last_read_s": 3600, "model_version": "m/1"}
         for i in range(30, 40)
-        for h in horizons
+        for h in SETTINGS.features.horizons
     ]
-    tables.replace_rows(PREDICTIONS, predicted, (day_label(AS_OF), as_of_label(AS_OF), "default"))
+    tables.replace_rows(PREDICTIONS, predicted, MomentKey.at(AS_OF, "default"))
     return tables
 
 
@@ -448,7 +441,7 @@ def test_a_queue_that_names_everything_takes_a_bounded_share_of_the_fetches(
 ) -> None:
     predicted = tables.read_arrow(PREDICTIONS).to_pylist()
     likely = [row | {"probability": 0.9, "expected_accesses": 1.0} for row in predicted]
-    tables.replace_rows(PREDICTIONS, likely, (day_label(AS_OF), as_of_label(AS_OF), "default"))
+    tables.replace_rows(PREDICTIONS, likely, MomentKey.at(AS_OF, "default"))
     jobs = [{"job_id": str(n), "dataset": DATASET, "n_jobs": 10**9} for n in range(1000)]
     ask(tables, jobs, tmp_path, name="liar")
     fetched: dict[bool, int] = {True: 0, False: 0}

@@ -16,9 +16,10 @@ import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
+from table_rows import put_files
 
 from features.common.errors import InputError
-from features.schema import FILES, QUEUE, REJECTS, arrow_schema
+from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
@@ -63,9 +64,7 @@ def known(tables: Tables, *, as_of_s: int = AS_OF) -> list[tuple[int, float]]:
 def tables(tmp_path: Path) -> Tables:
     """Tables that know one file of a dataset."""
     tables = Tables(str(tmp_path / "tables"))
-    at = dt.datetime.fromtimestamp(AS_OF, dt.UTC)
-    file = {"did": "cms:/store/mc/f.root", "scope": "cms", "name": "/store/mc/f.root", "known_at": at}
-    tables.replace_rows(FILES, [file | {"dataset": "cms:/A/B-v1/AOD", "size_bytes": 1}], ())
+    put_files(tables, [{"name": "/store/mc/f.root", "dataset": "cms:/A/B-v1/AOD"}])
     return tables
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import monitoring
-import pyarrow as pa
 import pytest
+from access_rows import accesses
 from monitoring import Sender, closing, fstream, opening
 from pulls import pulled
 
 from features.common.errors import ConfigError
 from features.common.hosts import address_and_port
-from features.schema import ACCESSES, arrow_schema
+from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import doctor
@@ -33,8 +33,8 @@ def caches(tables: Tables) -> list[Any]:
     return sorted(tables.read_arrow(ACCESSES)["cache"].to_pylist())
 
 
-def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: Path) -> None:
-    path, tables = tmp_path / "x.capture", Tables(str(tmp_path / "t"))
+def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tables: Tables, tmp_path: Path) -> None:
+    path = tmp_path / "x.capture"
     path.write_bytes(close("xc-a", 1) + close("xc-b", 2) + close("xc-c", 3, inst="other"))
     (alarm,) = pulled(tables, "xcache_gstream", path).alarms
     assert alarm.startswith("xc-a:1094, xc-b:1094 report as 'atlas-xcache' and count as one cache")
@@ -49,12 +49,9 @@ def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tmp_path: P
 def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
     """Reads of one file after the other, each with its count of accesses, as a cache records them."""
     at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-    fields = {"scope": "s", "n_reads": 1, "source": "xcache_gstream", "cache": "xc", **named}
     return [
-        dict.fromkeys(ACCESSES.column_names)
-        | fields
-        | {"did": f"s:{n // 4}", "name": f"{n // 4}", "accessed_at": at + n * dt.timedelta(seconds=1)}
-        | {"known_at": at, "disk_accesses": count, "event_id": f"{named} {n}", "day": "2026-03-01"}
+        {"name": f"{n // 4}", "accessed_at": at + n * dt.timedelta(seconds=1), "known_at": at, **named}
+        | {"disk_accesses": count, "event_id": f"{named} {n}"}
         for n, count in enumerate(counts)
     ]
 
@@ -76,12 +73,10 @@ def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
     ],
 )
 def test_the_doctor_sees_in_the_tables_what_no_single_pull_shows(
-    tmp_path: Path, rows: list[dict[str, Any]], state: str, words: str
+    tables: Tables, rows: list[dict[str, Any]], state: str, words: str
 ) -> None:
-    tables = Tables(str(tmp_path / "t"))
     if rows:
-        schema = arrow_schema(ACCESSES).append(pa.field("day", pa.string()))
-        tables.replace_arrow(ACCESSES, pa.Table.from_pylist(rows, schema=schema))
+        tables.replace_arrow(ACCESSES, accesses(rows, source="xcache_gstream", cache="xc"))
     check = next(row for row in doctor.run(Settings.load(tables=tables.root, env={})) if row.part == "hosts")
     assert (check.state, words in check.detail) == (state, True), check
 
@@ -115,13 +110,12 @@ def test_an_address_has_one_form(remote: str, address: str) -> None:
     assert address_and_port(remote)[0] == address
 
 
-def test_a_loopback_address_names_no_cache(tmp_path: Path) -> None:
+def test_a_loopback_address_names_no_cache(tables: Tables, tmp_path: Path) -> None:
     lines = []
     for stod, remote in ((5, "127.0.0.1:1"), (6, "[::1]:2"), (7, "192.0.2.7:3")):
         sent = fstream(opening(1), closing(1), pseq=1, begin=START, end=START + 1, stod=stod, sid=9)
         lines.append(json.dumps({"remote": remote, "data": base64.b64encode(sent).decode()}))
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
-    tables = Tables(str(tmp_path / "t"))
     (alarm,) = pulled(tables, "xrootd_fstream", tmp_path / "x.jsonl", senders={"192.0.2.7": "xc"}).alarms
     assert "each of 2 starts of a server" in alarm
     assert caches(tables) == ["server-5-9", "server-6-9", "xc"]

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from cachecast_main import asked
 from pushed_world import PushedWorld, pushed_world
+from table_rows import filled
 from typer.testing import CliRunner
 
 from features.common.errors import InputError, NotDueError, StaleInputError
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import WORTH
-from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS, arrow_schema
+from features.schema import ACCESSES, CONTENTS, OUTCOMES, PLANS, RECEIPTS
 from jobs.cli.main import app
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
@@ -57,28 +58,20 @@ def site(world: PushedWorld, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def _write_accesses(world: PushedWorld, tables: Tables) -> None:
-    record = world.whole
-    trace, n = record.trace, record.trace.n_accesses
+    record, trace = world.whole, world.whole.trace
     assert trace.names is not None
-    known = {
-        "did": trace.names.take(pa.array(trace.item)),
-        "accessed_at": utc(trace.time_s),
-        "known_at": utc(trace.time_s),
-        "size_bytes": pa.array(trace.size_bytes[trace.item]),
-        "bytes_hit": pa.array(record.hit_bytes),
-        "bytes_missed": pa.array(record.missed_bytes),
-        "n_reads": pa.array(np.ones(n, np.int64)),
-        **{name: pa.repeat(value, n) for name, value in (("scope", "cms"), ("name", "/x"), ("cache", CACHE))},
-    }
+    times, dids = utc(trace.time_s), trace.names.take(pa.array(trace.item))
+    same: dict[str, Any] = {"did": dids, "scope": "cms", "name": "/x", "cache": CACHE, "n_reads": 1}
+    same |= {"accessed_at": times, "known_at": times, "day": day_of(trace.time_s)}
+    same |= {"size_bytes": trace.size_bytes[trace.item]}
     # A trace of Rucio's tells the same reads, without the cache's bytes.
+    of_cache: dict[str, Any] = {"bytes_hit": record.hit_bytes, "bytes_missed": record.missed_bytes}
+    nothing: dict[str, Any] = {}
     rows = []
-    for source, prefix in (("xcache_gstream", "g"), ("rucio_traces", "r")):
-        columns = known | {"source": pa.repeat(source, n)}
-        columns["event_id"] = pa.array([f"{prefix}{i:08}" for i in range(n)])
-        if source == "rucio_traces":
-            columns |= {"bytes_hit": pa.nulls(n, pa.int64()), "bytes_missed": pa.nulls(n, pa.int64())}
-        filled = {f.name: columns.get(f.name, pa.nulls(n, f.type)) for f in arrow_schema(ACCESSES)}
-        rows.append(pa.table(filled | {"day": pa.array(day_of(trace.time_s))}))
+    for source, prefix, of_source in (("xcache_gstream", "g", of_cache), ("rucio_traces", "r", nothing)):
+        ids = [f"{prefix}{i:08}" for i in range(trace.n_accesses)]
+        columns = same | of_source | {"source": source, "event_id": ids}
+        rows.append(filled(ACCESSES, trace.n_accesses, columns))
     tables.replace_arrow(ACCESSES, pa.concat_tables(rows))
 
 
@@ -89,36 +82,20 @@ def _write_pushes(world: PushedWorld, tables: Tables) -> None:
     dids = trace.names.take(pa.array(done.item))
     actions = pa.array([ACTIONS[code] for code in done.action.tolist()])
     half = world.first_day_s + 12 * DAY_S
-    as_of = [as_of_label(int(t)) for t in done.time_s]
     ids = pa.concat_arrays(
         [item_ids(CACHE, int(t), dids[i : i + 1], actions[i : i + 1]) for i, t in enumerate(done.time_s)]
     )
-    size = pa.array(trace.size_bytes[done.item])
-    fetched = np.where(done.action == Action.PREFETCH.code, trace.size_bytes[done.item], 0)
-    common = {"item_id": ids, "did": dids, "action": actions}
-    key = {"day": pa.array(day_of(done.time_s)), "as_of": pa.array(as_of), "cache": pa.repeat(CACHE, n)}
-    plan = {
-        "name": pa.repeat("/x", n),
-        "rank": pa.array(np.arange(n)),
-        "value": pa.array(np.ones(n)),
-        "cost_bytes": pa.array(fetched),
-        "size_bytes": size,
-        "probability": pa.array(np.ones(n)),
-        "reason": pa.repeat("why", n),
-        "expires_at": utc(done.time_s + 2 * DAY_S),
-        "model_version": pa.array(["m/1" if t < half else "m/2" for t in done.time_s.tolist()]),
-    }
-    receipt = {
-        "state": pa.repeat("done", n),
-        "attempts": pa.array(np.ones(n, np.int64)),
-        "bytes": pa.array(fetched),
-        "seconds": pa.array(np.ones(n)),
-        "confirmed_by": pa.repeat("cinfo", n),
-        "updated_at": utc(done.time_s),
-    }
+    size = trace.size_bytes[done.item]
+    fetched = np.where(done.action == Action.PREFETCH.code, size, 0)
+    same = {"item_id": ids, "did": dids, "action": actions, "day": day_of(done.time_s), "cache": CACHE}
+    same |= {"as_of": [as_of_label(int(t)) for t in done.time_s]}
+    plan = {"name": "/x", "rank": np.arange(n), "value": 1.0, "cost_bytes": fetched, "size_bytes": size}
+    plan |= {"probability": 1.0, "reason": "why", "expires_at": utc(done.time_s + 2 * DAY_S)}
+    plan |= {"model_version": ["m/1" if t < half else "m/2" for t in done.time_s.tolist()]}
+    receipt = {"state": "done", "attempts": 1, "bytes": fetched, "seconds": 1.0, "confirmed_by": "cinfo"}
+    receipt |= {"updated_at": utc(done.time_s)}
     for table, columns in ((PLANS, plan), (RECEIPTS, receipt)):
-        absent = {field.name: pa.nulls(n, field.type) for field in arrow_schema(table)}
-        tables.replace_arrow(table, pa.table(absent | common | columns | key))
+        tables.replace_arrow(table, filled(table, n, same | columns))
     for held in world.inventories[::12]:
         _write_inventory(world, tables, held)
 
@@ -126,17 +103,10 @@ def _write_pushes(world: PushedWorld, tables: Tables) -> None:
 def _write_inventory(world: PushedWorld, tables: Tables, held: Any) -> None:
     names, n = world.whole.trace.names, held.item.size
     assert names is not None
-    columns = {
-        "did": names.take(pa.array(held.item)),
-        "name": pa.repeat("/x", n),
-        "size_bytes": pa.array(held.bytes_on_disk),
-        "bytes_on_disk": pa.array(held.bytes_on_disk),
-        "complete": pa.repeat(True, n),
-        "last_detach": utc(held.last_use_s),
-        "open": pa.repeat(False, n),
-        "scanned_at": utc(np.full(n, held.at_s)),
-    }
-    tables.replace_partition(CONTENTS, pa.table(columns), MomentKey.at(held.at_s, CACHE))
+    columns = {"did": names.take(pa.array(held.item)), "name": "/x", "complete": True, "open": False}
+    columns |= {"size_bytes": held.bytes_on_disk, "bytes_on_disk": held.bytes_on_disk}
+    columns |= {"last_detach": utc(held.last_use_s), "scanned_at": utc(np.full(n, held.at_s))}
+    tables.replace_partition(CONTENTS, filled(CONTENTS, n, columns), MomentKey.at(held.at_s, CACHE))
 
 
 def call(*words: str) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from folder_site import folder_site
 from pushes import item_of
+from table_rows import put_contents, put_files
 from typer.testing import CliRunner
 
 from features.common.errors import (
@@ -29,7 +30,7 @@ from features.common.errors import (
     TargetUnavailable,
 )
 from features.common.times import as_of_label
-from features.schema import CONTENTS, FILES, PLANS, RECEIPTS
+from features.schema import FILES, PLANS, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.plans import end_push
 from jobs.ground.caches.inventory import target
@@ -69,10 +70,7 @@ def conf(tmp_path: Path) -> Path:
     tables = Tables(f"{tmp_path}/tables")
     origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
     tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], KEY)
-    known_at = dt.datetime.fromtimestamp(0, dt.UTC)
-    file = {"scope": "cms", "size_bytes": 100, "known_at": known_at}
-    names = [{"did": f"cms:/store/f{n}", "name": f"/store/f{n}"} for n in range(2)]
-    tables.replace_rows(FILES, [file | name for name in names], ())
+    put_files(tables, ({"name": f"/store/f{n}"} for n in range(2)), size_bytes=100)
     return folder_site(tmp_path, 'evict_guard = "0s"\n', cache="d")
 
 
@@ -348,11 +346,7 @@ def evicts(journal: Journal, cache: str, n_files: int, at_s: int) -> None:
 
 def holds(tables: Tables, cache: str) -> None:
     """Record an inventory of all files."""
-    sizes = {"size_bytes": 100, "bytes_on_disk": 100, "complete": True, "open": False}
-    row = sizes | {"scanned_at": dt.datetime.fromtimestamp(AS_OF, dt.UTC)}
-    names = [f"/store/f{number}" for number in range(N_FILES)]
-    rows = [row | {"did": f"cms:{name}", "name": name} for name in names]
-    tables.replace_rows(CONTENTS, rows, MomentKey.at(AS_OF, cache))
+    put_contents(tables, cache, AS_OF, {f"/store/f{number}": 100 for number in range(N_FILES)})
 
 
 def test_evictions_at_once_obey_the_share_of_the_cache(conf: Path) -> None:

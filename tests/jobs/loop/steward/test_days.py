@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from raw_records import AT_S, hashed
 from steward_figures import steward_figures
+from table_rows import put_files
 
 from features.common import files
 from features.common.errors import ServiceError
 from features.common.times import DAY_S, parse_as_of
-from features.schema import CONTENTS, FILES
+from features.schema import CONTENTS
 from jobs.ground.caches import steward_days
 from jobs.ground.caches.steward_days import WaitingDays, of_day
 from jobs.ground.settings.tree import CacheSettings
@@ -208,9 +209,7 @@ HELD, COMING = "AOD.1._1.root", "AOD.1._2.root"
 def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None) -> None:
     tables, day_s = Tables(str(tmp_path)), AT_S + 86400
     names = [(SCOPE, HELD), (SCOPE, COMING), ("cms", LFN)]
-    known = {"dataset": "s:d", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
-    rows = [known | {"did": f"{scope}:{name}", "scope": scope, "name": name} for scope, name in names]
-    tables.replace_rows(FILES, rows, ())
+    put_files(tables, ({"scope": scope, "name": name} for scope, name in names), dataset="s:d")
     entries = check_entries([{"job_id": "j", "dataset": "s:d"}], as_of_s=day_s, stale_s=86400)
     write(tables, entries, queue="q", source="q", as_of_s=day_s)
     cache = CacheSettings(name="xc", kind="xcache", url="root://xc:1", capacity=10**9, prefix=prefix)
@@ -228,8 +227,7 @@ def test_queued_files_are_due_at_their_paths(tmp_path: Path, prefix: str | None)
 def test_what_is_half_as_sure_is_twice_as_far_away(tmp_path: Path) -> None:
     tables, now_s = Tables(str(tmp_path)), AT_S + 86400
     names = ["/sure", "/half", "/hardly", "/now", "/maybe now"]
-    known = {"scope": "cms", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(AT_S, dt.UTC)}
-    tables.replace_rows(FILES, [known | {"did": f"cms:{name}", "name": name} for name in names], ())
+    put_files(tables, ({"name": name} for name in names))
     start = dt.datetime.fromtimestamp(now_s + 7200, dt.UTC).isoformat()
     queued = [
         {"file": "cms:/sure", "expected_start": start},
