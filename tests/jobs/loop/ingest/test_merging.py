@@ -104,18 +104,14 @@ def test_changed_files_are_those_that_the_table_has_otherwise() -> None:
     }
 
 
-def test_an_access_that_ended_goes_before_the_same_without_its_end() -> None:
-    def row(known: int, closed: int | None) -> Row:
-        name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e", "day": "2026-03-01"}
-        return {
-            **name,
-            "accessed_at": START,
-            "known_at": moment(known),
-            "closed_at": moment(closed),
-            "n_reads": 1,
-        }
+def access(known: int, closed: int | None, read_bytes: int | None = None) -> Row:
+    name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e"}
+    times = {"accessed_at": START, "known_at": moment(known), "closed_at": moment(closed)}
+    return {**name, **times, "day": "2026-03-01", "n_reads": 1, "read_bytes": read_bytes}
 
-    versions = [row(1, None), row(3, 2), row(2, 2)]
+
+def test_an_access_that_ended_goes_before_the_same_without_its_end() -> None:
+    versions = [access(1, None), access(3, 2), access(2, 2)]
     for order in itertools.permutations(versions):
         table: list[Row] = []
         for version in order:
@@ -127,12 +123,7 @@ def test_an_access_that_ended_goes_before_the_same_without_its_end() -> None:
 
 
 def test_an_open_completed_by_its_close_stays_known_since_the_open() -> None:
-    def row(known: int, closed: int | None, read_bytes: int | None = None) -> Row:
-        name = {"did": "s:f", "scope": "s", "name": "f", "source": "x", "event_id": "e"}
-        times = {"accessed_at": START, "known_at": moment(known), "closed_at": moment(closed)}
-        return {**name, **times, "day": "2026-03-01", "n_reads": 1, "read_bytes": read_bytes}
-
-    versions = [row(1, None), row(4, 3, 7), row(2, 3, 8)]
+    versions = [access(1, None), access(4, 3, 7), access(2, 3, 8)]
     for order in itertools.permutations(versions):
         table: list[Row] = []
         for version in order:

@@ -54,6 +54,12 @@ def drop(tmp_path: Path, secret: Path) -> Iterator[Path]:
         yield folder
 
 
+def put_plain(folder: Path, source: str) -> None:
+    """A good file of the source."""
+    seed = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
+    (folder / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
+
+
 REFUSED = {
     "not a plain file: a folder": 1,
     "not a plain file: a link": 3,
@@ -74,8 +80,7 @@ def everything_in(tables: Tables) -> str:
 def test_what_is_no_plain_file_is_counted_and_the_rest_is_read(
     tables: Tables, drop: Path, source: str, form: str
 ) -> None:
-    seed = sorted(path for path in (GOLDEN / source).rglob("input.*") if path.is_file())[0]
-    (drop / f"plain{seed.suffix}").write_bytes(seed.read_bytes())
+    put_plain(drop, source)
     summary = pulled(tables, source, form.format(drop))
     refused = {why: n for why, n in summary.n_rejected.items() if why.startswith("not a plain file")}
     # A folder that a glob names is looked into.
@@ -201,26 +206,27 @@ def test_what_unpacks_to_far_more_than_it_takes_is_refused_and_the_rest_is_read(
     drop = tmp_path / "drop"
     drop.mkdir()
     (drop / "a.jsonl.gz").write_bytes(gzip.compress(b"{" * 2**24))
-    seed = sorted((GOLDEN / source).rglob("input.*"))[0]
-    (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
+    put_plain(drop, source)
     summary = pulled(tables, source, drop)
     assert summary.n_rejected["not a plain file: packed, and 200 times as long as it looks"] == 1
     assert summary.n_new > 0
 
 
-@pytest.mark.parametrize(
-    "packed", [gzip.compress, functools.partial(pa.compress, codec="zstd", asbytes=True)]
-)
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": functools.partial(pa.compress, codec="zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
 def test_a_small_file_of_far_too_many_lines_is_refused_and_the_rest_is_read(
-    tmp_path: Path, packed: Callable[[bytes], bytes]
+    tables: Tables, tmp_path: Path, suffix: str
 ) -> None:
     drop = tmp_path / "drop"
     drop.mkdir()
-    suffix = "gz" if packed is gzip.compress else "zst"
-    (drop / f"a.jsonl.{suffix}").write_bytes(packed(b"x\n" * 20_000_000))
-    seed = sorted((GOLDEN / "rucio_traces").rglob("input.*"))[0]
-    (drop / f"b{seed.suffix}").write_bytes(seed.read_bytes())
-    summary = pulled(Tables(str(tmp_path / "tables")), "rucio_traces", str(drop))
+    (drop / f"a.jsonl.{suffix}").write_bytes(PACKED[suffix](b"x\n" * 20_000_000))
+    put_plain(drop, "rucio_traces")
+    summary = pulled(tables, "rucio_traces", drop)
     assert summary.n_rejected["not a plain file: packed, and more lines than its bytes"] == 1
     assert summary.n_rows < 2_000_000
     assert summary.n_new > 0
