@@ -20,7 +20,6 @@ from table_rows import put_files
 
 from features.common.errors import InputError
 from features.schema import QUEUE, REJECTS, arrow_schema
-from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
@@ -350,16 +349,6 @@ def test_ads_say_what_the_library_says_in_each_of_its_forms(fields: dict[str, An
         assert {name: plain(classads.value_of(name.lower(), names)) for name in fields} == values, form
     (by_hook,) = HOOK.read_ads(ad.printOld())
     assert HOOK._text(by_hook["Args"]) == values["Args"]
-
-
-def test_brokers_know_the_sites_of_the_settings() -> None:
-    settings = Settings.load(env={"CACHECAST_QUEUE__SITES": '{ EDGE = ["T2_DE_EDGE"] }'})
-    place = Place.of(settings, AS_OF, None)
-    far = {"GlobalJobId": "ce#2.0#2", "DESIRED_Sites": "T1_US_FNAL"}
-    jobs: list[object] = [JOB | {"DESIRED_Sites": "T2_DE_EDGE"}, JOB | far]
-    queued = accepted(jobs, place)
-    assert [row["site"] for row in queued.rows.values()] == ["EDGE"]
-    assert dict(queued.refused) == {"for other sites": 1}
 
 
 @pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])
