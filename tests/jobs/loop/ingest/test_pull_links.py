@@ -151,28 +151,31 @@ def test_the_lines_of_pieces_are_those_of_the_file(tmp_path: Path) -> None:
     assert values == rows
 
 
-def test_a_given_pipe_is_counted_and_a_strangers_link_refused(
-    tables: Tables, tmp_path: Path, secret: Path
-) -> None:
+def test_a_given_pipe_is_counted_and_is_no_queue(tables: Tables, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reasons = pulled(tables, "rucio_traces", tmp_path / "pipe").n_rejected
     assert reasons == {"not a plain file: a pipe": 1}
-    (tmp_path / "link").symlink_to(secret)
-    os.lchown(tmp_path / "link", 65534, 65534)
-    with pytest.raises(NotPlainError, match="link is a link of another account"):
-        pulled(tables, "rucio_traces", tmp_path / "link")
+    with pytest.raises(NotPlainError, match="pipe is a pipe"):
+        read_answer(str(tmp_path / "pipe"), token="", timeout_s=1)
 
 
-def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path, secret: Path) -> None:
+def test_a_queue_is_read_from_a_plain_file_or_a_link_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text(json.dumps([{"job_id": "1"}]))
     (tmp_path / "own.json").symlink_to("jobs.json")
     assert read_answer(str(tmp_path / "own.json"), token="", timeout_s=1) == [{"job_id": "1"}]
-    (tmp_path / "foreign.json").symlink_to(secret)
-    os.lchown(tmp_path / "foreign.json", 65534, 65534)
-    os.mkfifo(tmp_path / "pipe.json")
-    for name, kind in (("foreign.json", "a link of another account"), ("pipe.json", "a pipe")):
-        with pytest.raises(NotPlainError, match=f"{name} is {kind}"):
-            read_answer(str(tmp_path / name), token="", timeout_s=1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="links of another account need root")
+def test_a_link_of_another_account_is_no_input_and_no_queue(
+    tables: Tables, tmp_path: Path, secret: Path
+) -> None:
+    link, words = tmp_path / "link", "link is a link of another account"
+    link.symlink_to(secret)
+    os.lchown(link, 65534, 65534)
+    with pytest.raises(NotPlainError, match=words):
+        pulled(tables, "rucio_traces", link)
+    with pytest.raises(NotPlainError, match=words):
+        read_answer(str(link), token="", timeout_s=1)
 
 
 def test_a_maze_of_folders_is_counted_and_a_name_that_is_no_text_is_named(

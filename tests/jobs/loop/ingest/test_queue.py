@@ -428,9 +428,8 @@ def test_a_plan_takes_what_is_queued_and_without_a_queue_is_as_it_was(tables: Ta
     assert planned(tables) == []
     ask(tables, [{"job_id": "1", "dataset": "/A/Run3-v1/AOD", "n_jobs": 12}], tmp_path)
     rows = planned(tables)
-    assert {row["name"] for row in rows} == {lfn(i) for i in range(10) if i in PLANNED} | {
-        lfn(i) for i in range(10, 19) if i in PLANNED
-    } & {row["name"] for row in rows}
+    names = {row["name"] for row in rows}
+    assert {lfn(i) for i in PLANNED if i < 10} <= names <= {lfn(i) for i in PLANNED if i < 19}
     assert sum(row["cost_bytes"] for row in rows) <= 10 * MB, "no more than the assumed inflow"
     assert {row["reason"] for row in rows} == {"queued: 12 jobs; not on disk yet"}
     assert not any(row["needs_model"] for row in rows)

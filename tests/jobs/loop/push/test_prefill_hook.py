@@ -149,6 +149,7 @@ def test_nobody_fills_the_spool_against_others_and_owners_take_turns(tmp_path: P
     assert sorted("root" in described for described in later) == [False, False, True, True], later
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 def test_a_spool_that_hangs_holds_no_job_up(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.spool.mkdir()

@@ -6,22 +6,11 @@ from pathlib import Path
 
 import pytest
 from cachecast_main import cachecast
+from folder_site import folder_site
 from hung_mount import hung_mount
 
 from features.common import files
 
-SITE = """\
-[tables]
-root = "{tables}"
-[push]
-journal = "{journal}/journal.db"
-[caches.dir]
-name = "dir"
-kind = "directory"
-capacity = "1GB"
-url = "{cache}"
-origin = "{tables}-origin"
-"""
 PREFILL: list[str | Path] = ["prefill", "--cache", "dir"]
 QUEUE: list[str | Path] = ["queue", "--name", "q"]
 
@@ -34,7 +23,7 @@ def test_what_hangs_ends_a_queue_and_a_prefill_with_a_line(
     monkeypatch.setattr(files.silent, "__kwdefaults__", files.silent.__kwdefaults__ | {"within_s": 0.3})
     (tmp_path / "names").write_text("cms:/store/f.root\n")
     (tmp_path / "queue.json").write_text("[]")
-    hung = tmp_path / "hung"
+    hung, site = tmp_path / "hung", folder_site(tmp_path).read_text()
     hung.mkdir()
     with hung_mount(hung):
         for on_it, words in (
@@ -47,10 +36,8 @@ def test_what_hangs_ends_a_queue_and_a_prefill_with_a_line(
             ("journal", [*PREFILL, "--files", tmp_path / "names"]),
             ("cache", [*PREFILL, "--files", tmp_path / "names"]),
         ):
-            places = {
-                name: hung if name == on_it else tmp_path / name for name in ("tables", "journal", "cache")
-            }
-            (tmp_path / "site.toml").write_text(SITE.format(**places))
+            text = site.replace(f'"{tmp_path}/{on_it}', f'"{hung}/{on_it}') if on_it else site
+            (tmp_path / "site.toml").write_text(text)
             began = time.monotonic()
             ended = cachecast(*words, "--conf", tmp_path / "site.toml")
             assert (ended.returncode, ended.stderr.count("error: ")) == (1, 1), ended
