@@ -1,9 +1,14 @@
 """Pulls of an input, as tests make them."""
 
+import bz2
 import datetime as dt
+import functools
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import raw_records
 
 from jobs.ground.store.tables import Tables
@@ -13,6 +18,12 @@ from jobs.loop.ingest.pull_input import Engine, PullSummary
 
 DAY = dt.date(2026, 3, 5)
 LOCAL: Engine = LocalEngine()
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": functools.partial(pa.compress, codec="zstd", asbytes=True),
+}
+"""How inputs are packed, by their suffix."""
 
 
 def pulled(

@@ -1,6 +1,5 @@
 """Where a cache has, or would have, a file; and which cache of a site that is: by hash, or who holds it."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -29,16 +29,11 @@ def check(folder: Path, since: str, until: str | None = None) -> None:
     to_evaluate(Settings.load(env={}, tables=str(folder / "t")), from_s=parse_day(since), to_s=to_s)
 
 
-@pytest.mark.parametrize(
-    ("since", "error"),
-    [
-        ("2026-03-01", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-01 must leave some before it"),
-        ("2026-03-03", "accesses from 2026-03-01 to 2026-03-02; --from 2026-03-03 must leave some before it"),
-    ],
-)
-def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str, error: str) -> None:
+@pytest.mark.parametrize("since", ["2026-03-01", "2026-03-03"])
+def test_days_that_leave_nothing_are_refused(tmp_path: Path, since: str) -> None:
     Tables(str(tmp_path / "t")).replace_arrow(ACCESSES, rows().append_column("day", pa.array(DAYS)))
-    with pytest.raises(InputError, match=error):
+    words = f"accesses from 2026-03-01 to 2026-03-02; --from {since} must leave some before it"
+    with pytest.raises(InputError, match=words):
         check(tmp_path, since)
     check(tmp_path, "2026-03-02")
 

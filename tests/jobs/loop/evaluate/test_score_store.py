@@ -1,6 +1,5 @@
 """The scores of a walk: numbered by file, as they stand at any decision time, and shared by plans in step."""
 
-import dataclasses
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,16 @@ from prefetch.plan.scores import UNKNOWN, places
 FROM_S = 1_773_014_400  # 2026-03-09
 
 
+def by_recency(spec: FeatureSpec, *maps: Knots) -> RegionModels:
+    """Models that know when files were read, with a calibration for each horizon."""
+    horizons = (
+        HorizonModel(h, "recency", to, to, 0, Reference((), (1.0, 0.0), 0.0))
+        for h, to in zip(spec.horizons_s, maps, strict=True)
+    )
+    bundle = Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {})
+    return RegionModels(bundle, tuple((model, Recency()) for model in horizons), "1")
+
+
 @pytest.mark.parametrize("is_coded", [True, False])
 def test_rows_are_numbered_whatever_their_order_and_encoding_and_strangers_are_left_out(
     is_coded: bool, tmp_path: Path
@@ -50,16 +59,10 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
 ) -> None:
     spec = FeatureSpec(3600, (3600, 7200), 7200, 3600)
     store = ScoreStore(tmp_path, pa.array(["a:1"]), spec, {FROM_S})
-    past = RegionModels(Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {}), (), "1")
-    horizons = [
-        HorizonModel(h, "recency", IDENTITY, IDENTITY, 0, Reference((), (1.0, 0.0), 0.0))
-        for h in spec.horizons_s
-    ]
-    models = dataclasses.replace(past, fitted=tuple((model, Recency()) for model in horizons))
     none = pa.array([], pa.float32())
     sizes = {"item": none.cast(pa.int32()), "size_bytes": none}
     rows = pa.table(sizes | {"recency_s": none, "dataset_recency_s": none})
-    store.score(rows, {"recency": models}, FROM_S)
+    store.score(rows, {"recency": by_recency(spec, IDENTITY, IDENTITY)}, FROM_S)
     reader = store.reader("recency", every_s=3600)
     scores = reader(FROM_S)
     assert scores.horizons_s == (3600, 7200)
@@ -76,12 +79,7 @@ def four_times(tmp_path: Path) -> ScoreStore:
     """Scores of four files at four decision times, an hour apart; at the last all are scored anew."""
     hour, spec = 3600, FeatureSpec(3600, (3600, 7200), 7200, 3600)
     store = ScoreStore(tmp_path, pa.array(["a", "b", "c", "d"]), spec, {FROM_S, FROM_S + 3 * hour})
-    fitted = [
-        HorizonModel(h, "recency", map_to, map_to, 0, Reference((), (1.0, 0.0), 0.0))
-        for h, map_to in zip(spec.horizons_s, (Knots("half", (0.0, 1.0), (0.0, 0.5)), IDENTITY), strict=True)
-    ]
-    bundle = Bundle("r", spec, ("recency_s",), {}, 0, (), {}, {})
-    models = RegionModels(bundle, tuple((model, Recency()) for model in fitted), "1")
+    models = by_recency(spec, Knots("half", (0.0, 1.0), (0.0, 0.5)), IDENTITY)
 
     def scored(after: int, *rows: tuple[int, float, float | None, float]) -> None:
         names = ("item", "size_bytes", "recency_s", "dataset_recency_s")

@@ -1,15 +1,10 @@
 """What holds of the inputs of every source: packed, broken and empty ones, and dumps of many forms."""
 
-import bz2
-import functools
-import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pulls import pulled
+from pulls import PACKED, pulled
 from rucio_avro import write_dump
 
 from features.common.errors import InputError
@@ -28,13 +23,6 @@ LINES = {
     "osdf_log": "osdf_log/input.txt",
     "osdf_accesses": "osdf_accesses/input.csv",
     "popularity_series": "popularity_series/input.csv",
-}
-
-
-PACKED: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "zst": functools.partial(pa.compress, codec="zstd", asbytes=True),
 }
 
 

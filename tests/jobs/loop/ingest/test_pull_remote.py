@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from monitoring import Sender, close
-from pulls import pulled
+from pulls import PACKED, pulled
 
 from features.common.errors import InputError, ServiceError
 from features.schema import ACCESSES, REJECTS
@@ -23,10 +23,6 @@ from prefetch.xcache.events import frame
 START_S = 1_772_400_000
 
 
-def zstd(content: bytes) -> bytes:
-    return bytes(pa.compress(content, "zstd", asbytes=True))
-
-
 def capture(*numbers: int) -> bytes:
     return b"".join(frame(START_S + n, 40_000, datagram(n)) for n in numbers)
 
@@ -39,7 +35,7 @@ def datagram(pseq: int) -> bytes:
 FILES = {
     "gstream-1.capture": capture(1, 2),
     "gstream-2.capture.gz": gzip.compress(capture(3)),
-    "gstream-3.capture.zst": zstd(capture(5)),
+    "gstream-3.capture.zst": PACKED["zst"](capture(5)),
     "gstream-4.capture.part": capture(6),
     ".hidden.capture": capture(7),
     "day=2026-03-01/gstream-5.capture": capture(8),
@@ -115,7 +111,7 @@ def rows(tables: Tables) -> list[dict[str, Any]]:
 
 def test_a_broken_file_is_named_and_nothing_is_written(folder: str, tables: Tables) -> None:
     put(folder, {"gstream-1.capture": capture(1), "gstream-2.capture.gz": gzip.compress(capture(2))[:-20]})
-    put(folder, {"f/a.jsonl.zst": zstd(b"{}\n" * 1000)[:-4]})
+    put(folder, {"f/a.jsonl.zst": PACKED["zst"](b"{}\n" * 1000)[:-4]})
     for path, source, name in (
         (folder, "xcache_gstream", "gstream-2.capture.gz"),
         (f"{folder}/f", "xrootd_fstream", "f/a.jsonl.zst"),

@@ -127,15 +127,13 @@ def locked_by_nobody(folder: Path) -> Iterator[None]:
 
 
 def test_what_it_needs_of_a_cache_is_named(settings: Settings, tmp_path: Path) -> None:
-    far = settings.caches["far"].model_copy(update={"gstream": tmp_path})
-    with pytest.raises(ConfigError, match=r"caches\.far\.namespace"):
-        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
-    far = settings.caches["far"].model_copy(update={"steward": False})
-    with pytest.raises(ConfigError, match=r"caches\.far\.steward"):
-        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
-    far = settings.caches["far"].model_copy(update={"namespace": tmp_path})
-    with pytest.raises(ConfigError, match=r"caches\.far\.gstream"):
-        steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
+    for key, value, missing in (
+        *(("gstream", tmp_path, "namespace"), ("namespace", tmp_path, "gstream")),
+        ("steward", False, "steward"),
+    ):
+        far = settings.caches["far"].model_copy(update={key: value})
+        with pytest.raises(ConfigError, match=rf"caches\.far\.{missing}"):
+            steward.run(settings.model_copy(update={"caches": {"far": far}}), cache="far", log=print)
 
 
 def test_a_cache_much_fuller_than_its_watermark_is_left_alone_without_force(
