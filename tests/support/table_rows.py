@@ -26,8 +26,8 @@ def put_files(tables: Tables, rows: Iterable[Mapping[str, Any]], **same: Any) ->
     What `same` says of all files, and a row of its own, counts before that; the rest is null.
     """
     known = {"scope": "cms", "size_bytes": 1, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
-    full = [known | same | row for row in rows]
-    tables.replace_rows(FILES, [{"did": f"{row['scope']}:{row['name']}", **row} for row in full], ())
+    full: list[dict[str, Any]] = [{**known, **same, **row} for row in rows]
+    tables.replace_rows(FILES, [{"did": f"{row['scope']}:{row['name']}"} | row for row in full], ())
 
 
 def put_contents(tables: Tables, cache: str, at_s: int, size_by_name: Mapping[str, int]) -> None:

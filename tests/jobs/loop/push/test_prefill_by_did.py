@@ -4,9 +4,11 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from typing import Any
 import pytest
 from cachecast_main import asked, cachecast
 from folder_site import folder_site
+from matrix_records import json_lines
+from pulls import pulled_text
 from raw_records import catalogue, gstream, hashed
 from waiting import eventually
 
@@ -32,36 +36,44 @@ SIZE = 9
 HOOK = Path(__file__).parents[4] / "conf/deploy/htcondor/prefill.py"
 
 
-def site(folder: Path, more: str = "") -> list[str]:
-    """The options of a command for a folder cache whose origin has the files, after pulls of both sides."""
+Site = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def both_sides(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables after pulls of what the cache read, and of what Rucio has of it."""
+    folder = tmp_path_factory.mktemp("pulled")
+    tables, of_each = Tables(str(folder / "tables")), {"rses": ["LAB_DATADISK", "FAR_DATADISK"], "locked": []}
+    listing = (json.loads(line) | of_each for line in catalogue(NAMES, SCOPE, DATASET).splitlines())
+    reads = gstream([hashed(SCOPE, name, PREFIX) for name in NAMES for _ in range(3)])
+    pulled_text(tables, folder, "xcache_gstream", reads)
+    pulled_text(tables, folder, "rucio_files", json_lines(listing))
+    return folder / "tables"
+
+
+@pytest.fixture
+def site(both_sides: Path, tmp_path: Path) -> Site:
+    """The options of a command for a folder cache whose origin has the files; keys of the cache are given."""
     for name in NAMES:
-        path = folder / "origin" / hashed(SCOPE, name, PREFIX)[1:]
+        path = tmp_path / "origin" / hashed(SCOPE, name, PREFIX)[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * SIZE)
-    (folder / "cache").mkdir(exist_ok=True)
-    conf = folder_site(folder, f'{more}\n[sources]\ndemand = {{ "*" = "xcache_gstream" }}\n')
-    options = ["--conf", str(conf), "--tables", str(folder / "tables")]
-    reads = [hashed(SCOPE, name, PREFIX) for name in NAMES for _ in range(3)]
-    listing = [json.loads(line) for line in catalogue(NAMES, SCOPE, DATASET).splitlines()]
-    for row in listing:
-        row |= {"rses": ["LAB_DATADISK", "FAR_DATADISK"], "locked": []}
-    (folder / "g-0001.capture").write_text(gstream(reads))
-    (folder / "files.jsonl").write_text("\n".join(map(json.dumps, listing)) + "\n")
-    pull("xcache_gstream", folder / "g-0001.capture", options)
-    pull("rucio_files", folder / "files.jsonl", options)
+    (tmp_path / "cache").mkdir()
+    shutil.copytree(both_sides, tmp_path / "tables")
+
+    def options(more: str = "") -> list[str]:
+        conf = folder_site(tmp_path, f'{more}\n[sources]\ndemand = {{ "*" = "xcache_gstream" }}\n')
+        return ["--conf", str(conf), "--tables", str(tmp_path / "tables")]
+
     return options
-
-
-def pull(source: str, path: Path, options: list[str]) -> None:
-    asked("pull", "--source", source, "--input", path, "--day", "2026-04-09", *options)
 
 
 def prefilled(options: list[str]) -> Any:
     return asked("prefill", "--cache", "dir", "--dataset", f"{SCOPE}:{DATASET}", "--jobs", "3", *options)
 
 
-def test_nobody_reads_what_the_cache_read_is_not_said(tmp_path: Path) -> None:
-    options, days = site(tmp_path), ["--from", "2026-04-09", "--to", "2026-04-09"]
+def test_nobody_reads_what_the_cache_read_is_not_said(site: Site, tmp_path: Path) -> None:
+    options, days = site(), ["--from", "2026-04-09", "--to", "2026-04-09"]
     answer = asked("storage", "--rse", "LAB_DATADISK", "--capacity", "1GB", *days, *options)
     (row,) = answer["stored"]
     assert (row["files"], row["stored_bytes"], row["unread_bytes"]) == (4, 4 * SIZE, 0)
@@ -69,8 +81,8 @@ def test_nobody_reads_what_the_cache_read_is_not_said(tmp_path: Path) -> None:
     assert not [note for note in answer["notes"] if "without a replica" in note]
 
 
-def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
-    options = site(tmp_path, f'prefix = "{PREFIX}"')
+def test_a_dataset_of_rucio_is_fetched_to_its_paths(site: Site, tmp_path: Path) -> None:
+    options = site(f'prefix = "{PREFIX}"')
     assert prefilled(options)["pushed"]["pushed"] == 4
     held = {path.name for path in (tmp_path / "cache").rglob("*.root.1")}
     assert held == set(NAMES)
@@ -85,9 +97,9 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(tmp_path: Path) -> None:
         assert (answer["files"], answer["unknown"], answer["on_disk"]) == (1, 0, 1)
 
 
-def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
+def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(site: Site, tmp_path: Path) -> None:
     """By the hook, as A-REX runs it when a job is accepted, and the command; the job goes on at once."""
-    site(tmp_path, f'prefix = "{PREFIX}"')
+    site(f'prefix = "{PREFIX}"')
     url = f"rucio://rucio.example.org;rucioaccount=pilot;cache=invariant/replicas/{SCOPE}/{NAMES[2]}"
     (tmp_path / "job.abc1.description").write_text(f'&(executable=x)(inputFiles=("in.root" "{url}"))')
     command = tmp_path / "cachecast"
@@ -105,8 +117,10 @@ def test_what_a_job_at_a_ce_names_is_in_the_cache_soon(tmp_path: Path) -> None:
     assert eventually(lambda: cached() == {NAMES[2]}, 60), (tmp_path / "spool/log").read_text()
 
 
-def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options, at = site(tmp_path, f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
+def test_two_prefills_of_one_second_are_two_plans(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, at = site(f'prefix = "{PREFIX}"'), "2026-04-10T00:00:00Z"
     (tmp_path / "names").write_text(f"{SCOPE}:{NAMES[0]}\n")
     listed: list[str | Path] = ["prefill", "--cache", "dir", "--files", tmp_path / "names", *options]
     asked(*listed, "--as-of", at)
@@ -137,9 +151,9 @@ def test_two_prefills_of_one_second_are_two_plans(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("steward", "n_files"), [(False, len(NAMES)), (True, 0)])
 def test_open_files_leave_a_prefill_less_room_beside_a_steward_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steward: bool, n_files: int
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steward: bool, n_files: int
 ) -> None:
-    site(tmp_path, f'prefix = "{PREFIX}"')
+    site(f'prefix = "{PREFIX}"')
     settings = Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
     at_s, nine_tenths = parse_as_of("2026-04-10T00:00:00Z"), 900_000_000
     moment = CacheAtMoment.asked(settings, "dir", at_s)
@@ -152,8 +166,8 @@ def test_open_files_leave_a_prefill_less_room_beside_a_steward_only(
     assert prefill.run(settings, request, dry_run=True, **more).prefetch == n_files
 
 
-def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:
-    options = site(tmp_path)
+def test_the_path_is_learned_from_what_the_cache_holds(site: Site, tmp_path: Path) -> None:
+    options = site()
     refused = cachecast("prefill", "--cache", "dir", "--dataset", f"{SCOPE}:{DATASET}", *options)
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1 and "caches.dir.prefix" in refused.stderr
@@ -163,15 +177,15 @@ def test_the_path_is_learned_from_what_the_cache_holds(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(settings.replace("[sources]", f'prefix = "{PREFIX}"\n[sources]'))
     (tmp_path / "one").write_text(f"{SCOPE}:{NAMES[0]}\n")
     asked("prefill", "--cache", "dir", "--files", tmp_path / "one", *options)
-    site(tmp_path)
+    site()
     assert prefilled(options)["prefetch"] == 3
 
 
 @pytest.mark.parametrize("name", ["../../../etc/x", "a\u2028b", ".."])
-def test_a_name_from_rucio_that_leads_out_fetches_nothing(tmp_path: Path, name: str) -> None:
-    options = site(tmp_path, f'prefix = "{PREFIX}"')
-    (tmp_path / "evil.jsonl").write_text(catalogue([name], SCOPE, "evil"))
-    pull("rucio_files", tmp_path / "evil.jsonl", options)
+def test_a_name_from_rucio_that_leads_out_fetches_nothing(site: Site, tmp_path: Path, name: str) -> None:
+    options = site(f'prefix = "{PREFIX}"')
+    tables = Tables(str(tmp_path / "tables"))
+    pulled_text(tables, tmp_path, "rucio_files", catalogue([name], SCOPE, "evil"))
     ended = cachecast("prefill", "--cache", "dir", "--dataset", f"{SCOPE}:evil", "--json", *options)
     pushed = json.loads(ended.stdout)["pushed"]
     assert (ended.returncode, pushed["pushed"], pushed["failed"]) == (1, 0, 1)
