@@ -220,25 +220,3 @@ def test_of_several_copies_the_one_counts_that_the_hash_names(tmp_path: Path) ->
     assert late is not None
     assert late.tolist() == [of == "a" for of in by_hash]
     assert "c" not in owners(site(tmp_path / "4"), serving={"a", "b"}, held={"c": NAMES})
-
-
-@pytest.mark.parametrize(
-    ("redirectors", "words"),
-    [
-        ({"x": "http://r"}, "redirector"),
-        ({"x": "root://x:1094"}, "without the redirector"),
-        ({"x": "root://r:1094/path"}, "redirector"),
-        ({"x": "root://r:1", "y": "root://s:1"}, "caches of one site have one redirector: x has root://r:1"),
-    ],
-)
-def test_a_redirector_that_cannot_be_is_refused(
-    tmp_path: Path, redirectors: dict[str, str], words: str
-) -> None:
-    texts = [
-        f'[caches.{name}]\nname = "{name}"\nkind = "xcache"\nurl = "root://{name}:1094"\n'
-        f'capacity = "1TB"\nsite = "E"\nredirector = "{redirector}"\n'
-        for name, redirector in redirectors.items()
-    ]
-    (tmp_path / "c.toml").write_text("".join(texts))
-    with pytest.raises(ConfigError, match=words):
-        Settings.load(tmp_path / "c.toml", env={})

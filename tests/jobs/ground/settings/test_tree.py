@@ -10,6 +10,8 @@ from jobs.ground.settings.tree import Settings
 
 HOUR = 3600
 CACHE = 'kind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n'
+A, B = (f'[caches.{name}]\nname = "{name}"\n' for name in "ab")
+XCACHE = 'kind = "xcache"\nurl = "root://x:1094"\ncapacity = "1TB"\nsite = "E"\n'
 
 
 def load(conf: Path | None = None, tables: str | None = None, **env: str) -> Settings:
@@ -97,9 +99,18 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "caches.x",
             "low <= high",
         ),
+        (f'{A}{XCACHE}redirector = "http://r"\n', "caches.a", "redirector"),
+        (f'{A}{XCACHE}redirector = "root://x:1094"\n', "caches.a", "without the redirector"),
+        (f'{A}{XCACHE}redirector = "root://r:1094/path"\n', "caches.a", "redirector"),
+        (
+            f'{A}{XCACHE}redirector = "root://r:1"\n{B}{XCACHE}redirector = "root://s:1"\n',
+            "caches",
+            "caches of one site have one redirector: a has root://r:1",
+        ),
+        (f'{A}{CACHE}hosts = ["H"]\n{B}{CACHE}hosts = ["H"]\n', "caches", "H is a host of b too"),
         ('[benefit]\nmedium = "tape"\n', "medium", "must be one of"),
         ('[study]\nsmall_file = "tiny"\n', "study.small_file", "tiny"),
-        (f'[caches.a]\nname = "x"\n{CACHE}[caches.b]\nname = "x"\n{CACHE}', "caches.a", "must be 'a'"),
+        (f'[caches.a]\nname = "x"\n{CACHE}{B}{CACHE}', "caches.a", "must be 'a'"),
         ('[tables]\nroot = "/x\\u0000y"', "", "NUL"),
         ("[" + ".".join(["a"] * 20_000) + "]", "", "nested too deep"),
         ("[plan]\nprefetch_share = inf", "plan.prefetch_share", ""),

@@ -12,7 +12,6 @@ from access_rows import accesses
 from monitoring import Sender, closing, fstream, opening
 from pulls import pulled
 
-from features.common.errors import ConfigError
 from features.common.hosts import address_and_port
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
@@ -79,17 +78,6 @@ def test_the_doctor_sees_in_the_tables_what_no_single_pull_shows(
         tables.replace_arrow(ACCESSES, accesses(rows, source="xcache_gstream", cache="xc"))
     check = next(row for row in doctor.run(Settings.load(tables=tables.root, env={})) if row.part == "hosts")
     assert (check.state, words in check.detail) == (state, True), check
-
-
-def test_a_host_is_of_one_cache(tmp_path: Path) -> None:
-    (tmp_path / "caches").mkdir()
-    for name in ("a", "b"):
-        (tmp_path / "caches" / f"{name}.toml").write_text(
-            f'name = "{name}"\nkind = "directory"\nurl = "/c"\norigin = "/o"\n'
-            'capacity = "1TB"\nhosts = ["H"]\n'
-        )
-    with pytest.raises(ConfigError, match="H is a host of b too"):
-        Settings.load(tmp_path, env={})
 
 
 @pytest.mark.parametrize(
