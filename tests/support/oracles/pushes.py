@@ -1,11 +1,13 @@
 """Items to push, and a cache in memory whose verbs can be made to fail."""
 
 import dataclasses
+import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.journal.journal import Item, Journal
 from prefetch.push.push import PushLimits, PushSummary, push
@@ -27,6 +29,15 @@ def item(number: int, action: str = "prefetch", *, plan: int = 0, name: str | No
     lfn = name or f"/store/p/f{number}"
     numbers = {"rank": number, "cost_bytes": 10}
     return item_of(f"{plan}-{action}-{number}", "c", lfn, action, as_of_s=AS_OF_S + plan, **numbers)
+
+
+def plan_row(number: int, action: str = "prefetch", **more: Any) -> dict[str, Any]:
+    """A row of the table of plans, of a file of 100 bytes of CMS, that is valid for two days."""
+    name = f"/store/f{number}"
+    row = {"item_id": f"{action}{number}", "did": f"cms:{name}", "name": name, "reason": "because"}
+    numbers = {"rank": number, "value": 1.0, "cost_bytes": 100, "size_bytes": 100}
+    expires_at = dt.datetime.fromtimestamp(AS_OF_S + 2 * DAY_S, dt.UTC)
+    return {"action": action, **row, **numbers, "expires_at": expires_at, **more}
 
 
 def run(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from folder_site import folder_site
+from folder_site import folder_site, write_files
 from table_rows import put_contents
 
 from features.common import files
@@ -323,10 +323,7 @@ def test_replicas_are_not_withdrawn_by_an_empty_folder(tmp_path: Path, dry_run: 
     drift = sync(force=True)
     assert isinstance(drift, ReplicaDrift) and drift.to_remove == 10
     assert set(reported.states("XCACHE").values()) == {"there"}
-    for i in range(8):
-        path = tmp_path / "cache/files" / lfn(i)[1:]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x")
+    write_files(tmp_path / "cache/files", map(lfn, range(8)), b"x")
     inventory.check_withdrawals(2, 10, rse="XCACHE", share=settings.rucio.withdraw_share)
     if dry_run:
         assert sync().to_remove == 2

@@ -13,7 +13,7 @@ import http_answers
 import pytest
 from access_rows import accesses
 from cachecast_main import asked as call
-from folder_site import folder_site
+from folder_site import folder_site, write_files
 from table_rows import put_files
 
 from features.common import deadline
@@ -492,10 +492,7 @@ def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables)
 @pytest.fixture
 def site(tables: Tables, tmp_path: Path) -> list[str]:
     """The options of a site with a directory cache whose origin holds every file."""
-    for i in range(40):
-        path = tmp_path / "origin" / lfn(i)[1:]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * MB)
+    write_files(tmp_path / "origin", map(lfn, range(40)), b"x" * MB)
     return ["--conf", str(folder_site(tmp_path, capacity="30MB")), "--tables", tables.root]
 
 

@@ -1,6 +1,5 @@
 """Push is the gate: what models chose reaches a cache only under a promotion of those very files."""
 
-import datetime as dt
 import json
 import sqlite3
 import threading
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_site import folder_site
+from folder_site import folder_site, write_files
+from pushes import plan_row
 from typer.testing import CliRunner
 
 from features.common.errors import ConflictError, UnprovenError
@@ -35,12 +35,8 @@ N = len(ACTIONS)
 @pytest.fixture
 def site(tmp_path: Path) -> Settings:
     """A site with one folder as cache, which holds two of four files, and a plan by a model."""
-    for number in range(N):
-        for folder, held in (("origin", range(N)), ("cache/files", range(2, N))):
-            path = tmp_path / folder / "store" / f"f{number}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if number in held:
-                path.write_bytes(b"x" * 100)
+    for folder, numbers in (("origin", range(N)), ("cache/files", range(2, N))):
+        write_files(tmp_path / folder, (f"/store/f{number}" for number in numbers), b"x" * 100)
     settings = Settings.load(folder_site(tmp_path, 'evict_guard = "0s"\n', cache="d"), env={})
     planned(settings)
     return settings
@@ -51,15 +47,8 @@ def planned(settings: Settings, of: Sequence[Any] = ((OURS, DIGEST),), *, known:
     rows = []
     for number, action in enumerate(ACTIONS):
         version, digest = of[number % len(of)]
-        name = f"/store/f{number}"
-        rows.append(
-            {
-                **{"item_id": f"{action}{number}", "did": f"cms:{name}", "name": name, "reason": "because"},
-                **{"action": action, "rank": number, "value": 1.0, "cost_bytes": 100, "size_bytes": 100},
-                **{"expires_at": dt.datetime.fromtimestamp(AS_OF + 2 * DAY_S, dt.UTC)},
-                **{"model_version": version, "model_digest": digest, "needs_model": number not in known},
-            }
-        )
+        by = {"model_version": version, "model_digest": digest, "needs_model": number not in known}
+        rows.append(plan_row(number, action, **by))
     key = (day_label(AS_OF), as_of_label(AS_OF), "d")
     Tables(settings.tables.root).replace_rows(PLANS, rows, key)
 

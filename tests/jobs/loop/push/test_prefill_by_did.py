@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cachecast_main import asked, cachecast
-from folder_site import folder_site
+from folder_site import folder_site, write_files
 from matrix_records import json_lines
 from pulls import pulled_text
 from raw_records import catalogue, gstream, hashed
@@ -54,10 +54,7 @@ def both_sides(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def site(both_sides: Path, tmp_path: Path) -> Site:
     """The options of a command for a folder cache whose origin has the files; keys of the cache are given."""
-    for name in NAMES:
-        path = tmp_path / "origin" / hashed(SCOPE, name, PREFIX)[1:]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * SIZE)
+    write_files(tmp_path / "origin", (hashed(SCOPE, name, PREFIX) for name in NAMES), b"x" * SIZE)
     (tmp_path / "cache").mkdir()
     shutil.copytree(both_sides, tmp_path / "tables")
 

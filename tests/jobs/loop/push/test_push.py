@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_site import folder_site
-from pushes import item_of
+from folder_site import folder_site, write_files
+from pushes import item_of, plan_row
 from table_rows import put_contents, put_files
 from typer.testing import CliRunner
 
@@ -52,24 +52,13 @@ KEY = MomentKey.at(AS_OF, "d")
 RUN = ["push", "run", "--cache", "d", "--as-of", as_of_label(AS_OF)]
 
 
-def row(number: int, action: str = "prefetch") -> dict[str, Any]:
-    name = f"/store/f{number}"
-    numbers = {"rank": number, "value": 1.0, "cost_bytes": 100, "size_bytes": 100}
-    words = {"item_id": f"{action}{number}", "did": f"cms:{name}", "name": name, "reason": "because"}
-    expires = dt.datetime.fromtimestamp(AS_OF + 2 * 86400, dt.UTC)
-    return {"action": action, **numbers, **words, "expires_at": expires}
-
-
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     """A site with one folder as cache, and a plan of eight files; two of them have an origin by name."""
-    for number in range(N_FILES):
-        path = tmp_path / "origin" / "store" / f"f{number}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * 100)
+    write_files(tmp_path / "origin", (f"/store/f{number}" for number in range(N_FILES)), b"x" * 100)
     tables = Tables(f"{tmp_path}/tables")
     origins = [f"xrd{n}:1094" if n < 2 else None for n in range(N_FILES)]
-    tables.replace_rows(PLANS, [row(n) | {"origin": origins[n]} for n in range(N_FILES)], KEY)
+    tables.replace_rows(PLANS, [plan_row(n, origin=origins[n]) for n in range(N_FILES)], KEY)
     put_files(tables, ({"name": f"/store/f{n}"} for n in range(2)), size_bytes=100)
     return folder_site(tmp_path, 'evict_guard = "0s"\n', cache="d")
 
@@ -108,7 +97,7 @@ def test_a_plan_is_pushed_once_and_its_receipts_are_written(conf: Path, tmp_path
 
 def test_a_dry_run_lists_the_files_that_were_asked_for(conf: Path) -> None:
     tables = Tables(Settings.load(conf, env={}).tables.root)
-    plan_rows = [row(0), row(1) | {"reason": "read once"}, row(2, "evict") | {"cost_bytes": 0}]
+    plan_rows = [plan_row(0), plan_row(1, reason="read once"), plan_row(2, "evict", cost_bytes=0)]
     tables.replace_rows(PLANS, plan_rows, KEY)
     rows = tables.read_arrow(FILES).to_pylist()
     tables.replace_rows(FILES, [each | {"dataset": f"cms:/D{i}/AOD"} for i, each in enumerate(rows)], ())
@@ -244,8 +233,8 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
 
 def test_a_plan_whose_time_is_over_says_what_to_do(conf: Path, tmp_path: Path) -> None:
     past_s = AS_OF - 30 * 86400
-    over = {"expires_at": dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)}
-    rows = [row(number) | over for number in range(3)]
+    expires_at = dt.datetime.fromtimestamp(past_s + 86400, dt.UTC)
+    rows = [plan_row(number, expires_at=expires_at) for number in range(3)]
     Tables(f"{tmp_path}/tables").replace_rows(PLANS, rows, MomentKey.at(past_s, "d"))
     words = ["push", "run", "--conf", str(conf), "--cache", "d", "--as-of", as_of_label(past_s)]
     for _ in range(2):
@@ -263,8 +252,8 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
         # The older plan is in the journal, and was not carried out.
         older, newer = AS_OF - 7200, AS_OF - 3600
         for at, actions in ((older, ("evict", "prefetch")), (newer, ("pin",))):
-            rows = [row(n + 1, action) | {"item_id": f"{at}{action}"} for n, action in enumerate(actions)]
-            rows = [each | {"model_version": "m/1", "needs_model": False} for each in rows]
+            by = {"model_version": "m/1", "needs_model": False}
+            rows = [plan_row(n, action, item_id=f"{at}{action}", **by) for n, action in enumerate(actions, 1)]
             tables.replace_rows(PLANS, rows, MomentKey.at(at, "d"))
         expires = {"as_of_s": older, "expires_at_s": AS_OF + 86400}
         plan = [
@@ -285,7 +274,7 @@ def test_a_newer_plan_pins_what_an_older_one_would_still_evict(conf: Path, tmp_p
 def models(tables: Tables, at_s: int, n_files: int) -> PlannedItems:
     """A plan of that many files, by a model, which needs no promotion."""
     by = {"model_version": "m/1", "needs_model": False}
-    rows = [row(n) | by | {"item_id": f"{at_s}-{n}"} for n in range(n_files)]
+    rows = [plan_row(n, "prefetch", item_id=f"{at_s}-{n}", **by) for n in range(n_files)]
     tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
     return planned_items(tables, "d", at_s)
 
@@ -425,7 +414,7 @@ def test_a_push_that_the_cache_has_ended_fails_so_that_a_scheduler_tries_it_agai
 def fetched_and_pinned(tables: Tables) -> None:
     """Two plans: the older one fetches two files, the newer one pins them."""
     for at_s, action in ((AS_OF - 3600, "prefetch"), (AS_OF, "pin")):
-        rows = [row(n, action) | {"cost_bytes": 0} for n in (0, 1)]
+        rows = [plan_row(n, action, cost_bytes=0) for n in (0, 1)]
         tables.replace_rows(PLANS, rows, MomentKey.at(at_s, "d"))
 
 

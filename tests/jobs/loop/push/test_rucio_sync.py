@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from folder_site import folder_site
+from folder_site import folder_site, write_files
 
 from jobs.ground.settings.tree import Settings
 from jobs.loop.push import rucio_sync
@@ -13,10 +13,7 @@ HELD = ("/store/mc/Run3/TT/AODSIM/v1/0/f.root", "/store/user/alice/f.root", "/st
 
 def drift(folder: Path, rules: str) -> ReplicaDrift:
     """What a sync of a folder cache that holds `HELD` would tell, by the site's `rules`."""
-    for name in HELD:
-        path = folder / "cache" / "files" / name[1:]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x")
+    write_files(folder / "cache" / "files", HELD, b"x")
     (folder / "origin").mkdir(exist_ok=True)
     more = f'[plan]\nrules = [{rules}]\n[rucio]\nbroker = "stomp://127.0.0.1:1"\n'
     conf = folder_site(folder, f'rse = "XCACHE"\n{more}')

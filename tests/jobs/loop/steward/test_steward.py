@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from folder_site import folder_site
+from folder_site import folder_site, write_files
 
 from features.common.errors import ConfigError, ConflictError, TargetUnavailable
 from features.results import STEWARD_DAYS
@@ -47,10 +47,9 @@ def settings(tmp_path: Path) -> Settings:
 def full(settings: Settings, tmp_path: Path) -> list[str]:
     """Files of a cache that holds more than its high watermark."""
     names = [f"/store/{n:02}.root" for n in range(30)]
-    (tmp_path / "origin" / "store").mkdir(parents=True)
+    write_files(tmp_path / "origin", names, b"x" * SIZE)
     cache = DirectoryTarget("xc1", tmp_path / "origin", tmp_path / "cache")
     for name in names:
-        (tmp_path / "origin" / name[1:]).write_bytes(b"x" * SIZE)
         cache.read(name)
     return names
 
