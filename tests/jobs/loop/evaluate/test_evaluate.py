@@ -1,6 +1,5 @@
 """`cachecast evaluate` on a small generated region: what it checks first and may know, and its record."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from cachecast_main import asked
 from local_engines import LOCAL
 from score_rows import by_item
 from typer.testing import CliRunner
@@ -65,12 +65,11 @@ def conf(site: Path) -> Settings:
 @pytest.fixture(scope="module")
 def answer(site: Path) -> dict[str, Any]:
     """What the command tells as JSON; it takes the session that runs already."""
-    words = ["--accesses", str(site / "accesses.parquet"), "--from", "2026-03-09", "--cycle", "6h"]
-    words += ["--capacity-fraction", "0.1,0.2", "--conf", str(site / "site.toml"), "--json"]
-    words += ["--out", str(site / "walk.html")]
-    done = CliRunner().invoke(app, ["evaluate", *words], catch_exceptions=False)
-    parsed: dict[str, Any] = json.loads(done.stdout)
-    return parsed
+    words = ["--from", "2026-03-09", "--cycle", "6h", "--capacity-fraction", "0.1,0.2"]
+    files = {"accesses": "accesses.parquet", "conf": "site.toml", "out": "walk.html"}
+    words += [word for option, name in files.items() for word in (f"--{option}", str(site / name))]
+    answer: dict[str, Any] = asked("evaluate", *words)
+    return answer
 
 
 def test_every_rival_is_there_at_every_capacity_and_none_beats_the_bound(answer: dict[str, Any]) -> None:

@@ -1,6 +1,5 @@
 """`evaluate --trace`: what is learned from a trace's past, and that nothing later is used."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from cachecast_main import asked
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
@@ -37,11 +37,9 @@ def trace(path: Path, *, days: int = 9, seed: int = 1) -> Path:
 
 
 def answered(path: Path, *words: str) -> dict[str, Any]:
-    options = ["evaluate", "--trace", str(path), "--columns", COLUMNS, "--from", "2025-06-22", "--json"]
-    answer = CliRunner().invoke(app, [*options, "--capacity-fraction", "0.2", *words])
-    assert answer.exit_code == 0, answer
-    parsed: dict[str, Any] = json.loads(answer.stdout)
-    return parsed
+    options = ["--columns", COLUMNS, "--from", "2025-06-22", "--capacity-fraction", "0.2", *words]
+    answer: dict[str, Any] = asked("evaluate", "--trace", path, *options)
+    return answer
 
 
 @pytest.fixture(scope="module")

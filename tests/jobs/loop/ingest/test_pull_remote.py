@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from folder_site import write_files
 from monitoring import Sender, close
 from pulls import PACKED, pulled
 
@@ -51,16 +52,13 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def put(folder: str, files: dict[str, bytes]) -> None:
-    if "://" not in folder:
-        for name, content in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return
     store: Any = store_at(folder)
     for name, content in files.items():
-        store.make_folder(name.rpartition("/")[0])
-        store._fs.pipe_file(store._path(name), content)
+        if "://" not in folder:
+            write_files(Path(folder), [name], content)
+        else:
+            store.make_folder(name.rpartition("/")[0])
+            store._fs.pipe_file(store._path(name), content)
 
 
 def new_in(tables: Tables, path: str, source: str = "xcache_gstream") -> PullSummary:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cachecast_main import asked
 from cinfo_writer import dump
+from folder_site import write_files
 from pulls import pulled
 
 from features.common.errors import ConfigError
@@ -26,9 +27,7 @@ def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f"
 
 
 def put(namespace: Path, name: str, content: bytes) -> None:
-    path = namespace / f"{name[1:]}.cinfo"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    write_files(namespace, [f"{name}.cinfo"], content)
 
 
 def test_a_scan_tells_what_is_held_and_what_was_read(tables: Tables, tmp_path: Path, data: Path) -> None:
