@@ -118,7 +118,7 @@ def test_a_decision_time_of_the_future_hides_no_alarm(tmp_path: Path) -> None:
     for table in (PREDICTIONS, ARRIVALS):
         Tables(settings.tables.root).replace_rows(table, [], MomentKey.at(T + DAY_S, settings.region.name))
     judged(settings)
-    promoted = {"action": "promote", "model_version": "m/1", "champion": "m/1"}
+    promoted: dict[str, object] = {"action": "promote", "model_version": "m/1", "champion": "m/1"}
     promoted |= {"reasons": [], "comparisons": ""}
     Tables(settings.tables.root).replace_rows(PROMOTIONS, [promoted], MomentKey.at(T, settings.region.name))
     names = {alarm.name for alarm in status.run(settings, now_s=T).alarms}
