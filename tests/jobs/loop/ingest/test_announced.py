@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from access_rows import accesses
 from table_rows import put_files
@@ -16,13 +15,13 @@ from features.results import ANNOUNCED
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import judging, queue, queued_files
+from jobs.loop.ingest import judging, queue
 from jobs.loop.ingest.announced import DOUBTED, believed, reports, share_kept
 from jobs.loop.ingest.judging import SiteNames
-from jobs.loop.ingest.known_names import plain_names
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.steward.running import QueueReader
 
+pytestmark = pytest.mark.usefixtures("names_once")
 DAY0 = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR_S, DAY_S = 3600, 86400
 JUDGED = DAY0 + 2 * DAY_S + 6 * HOUR_S
@@ -37,21 +36,6 @@ def at(moment_s: float) -> dt.datetime:
 
 def name(i: int) -> str:
     return f"/store/mc/Run3/A/AOD/v1/000/f{i}.root"
-
-
-PLAIN: dict[str, str] = {}
-
-
-@pytest.fixture(autouse=True)
-def _names_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes names plain is asked once about each: it takes as long for one as for all."""
-
-    def remembered(names: pa.Array) -> pa.Array:
-        if new := [name for name in names.to_pylist() if name not in PLAIN]:
-            PLAIN.update(zip(new, plain_names(pa.array(new)).to_pylist(), strict=True))
-        return pa.array([PLAIN[name] for name in names.to_pylist()], pa.string())
-
-    monkeypatch.setattr(queued_files, "plain_names", remembered)
 
 
 @pytest.fixture

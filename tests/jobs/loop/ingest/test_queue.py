@@ -32,6 +32,7 @@ from jobs.loop.push import prefill
 from jobs.loop.steward.running import QueueReader
 from prefetch.plan.rules import is_control
 
+pytestmark = pytest.mark.usefixtures("names_once")
 AS_OF = 1_772_323_200  # 2026-03-01T00:00:00Z
 HOUR_S, DAY_S, MB = 3600, 86400, 10**6
 DATASET = "cms:/A/Run3-v1/AOD"
