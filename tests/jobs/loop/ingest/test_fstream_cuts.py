@@ -16,7 +16,6 @@ from features.schema import ACCESSES, REJECTS, UNPAIRED
 from jobs.ground.store.tables import Tables
 
 START = 1772323200
-WRITE = "not a read: write"
 FOR_WRITING = 3
 MIB = 2**20
 
@@ -109,7 +108,7 @@ def test_an_upload_in_two_pulls_is_a_write_in_both(
 ) -> None:
     lines = stream([File(FOR_WRITING, 0, (0, 0, MIB), False)])
     assert not accesses_after(tables, tmp_path, [[lines[at]] for at in order])
-    assert set(tables.read_arrow(REJECTS)["reason"].to_pylist()) == {WRITE}
+    assert set(tables.read_arrow(REJECTS)["reason"].to_pylist()) == {"not a read: write"}
 
 
 def test_a_read_that_turns_out_to_be_none_leaves_the_table_and_its_day_empty(

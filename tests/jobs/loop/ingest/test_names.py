@@ -73,14 +73,12 @@ def test_every_source_gives_a_file_one_name(tables: Tables, tmp_path: Path, sour
     assert "s3cr3t" not in str(names.to_pylist())
 
 
-PEOPLE = {
-    "user.ada": "user.ada.4711._000003.tree.root",
-    "group.phys-higgs": "group.phys-higgs.1._000001.root",
-}
 OF_ATLAS = {
     "mc26_14TeV": "AOD.40000017._000023.pool.root.1",
     "data26_14TeV": "data26_14TeV.00500123.x.daq.RAW._lb0001._SFO-1._0001.data",
-} | PEOPLE
+    "user.ada": "user.ada.4711._000003.tree.root",
+    "group.phys-higgs": "group.phys-higgs.1._000001.root",
+}
 
 
 def test_a_path_by_rucios_hash_naming_is_its_did_wherever_it_begins(tables: Tables, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from commands import COMMAND
 from folder_site import folder_site
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 from features.common.errors import ServiceError
 from features.common.times import DAY_S
@@ -29,10 +29,7 @@ from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 
 SIZE = 1 << 16
-COMMAND = [sys.executable, "-c", "from jobs.cli.main import main; main()", "steward", "--cache", "xc1"]
 ENDS_WITHIN_S = 20.0
-PATIENCE_S = 180.0
-"""Its imports take seconds, on a machine at work for others more."""
 WITHIN_S = 90.0
 """A steward that has asked MLflow begins in such a time, whatever the answer does, and then ends at once."""
 
@@ -100,7 +97,8 @@ def begun(conf: Path, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     with (folder / "log").open("wb") as log:
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])}
-        return subprocess.Popen([*COMMAND, "--conf", str(conf)], stderr=log, cwd=folder, env=env)
+        words = [*COMMAND, "steward", "--cache", "xc1", "--conf", str(conf)]
+        return subprocess.Popen(words, stderr=log, cwd=folder, env=env)
 
 
 def begins(process: subprocess.Popen[bytes], folder: Path, within_s: float = PATIENCE_S) -> bool:
