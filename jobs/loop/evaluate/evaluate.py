@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from features.common.errors import InputError, ServiceError
+from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
@@ -106,7 +106,7 @@ def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAn
     """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
     try:
         run_id = record_run(mlflow, evaluated, partial(write_files, answer))
-    except ServiceError as error:
+    except (ServiceError, StaleInputError) as error:  # a version may have been deleted meanwhile
         return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
     return dataclasses.replace(answer, run_id=run_id)
 

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from features.common.arrays import IntArray
 from features.common.errors import InputError, SchemaError, bounded
 from features.common.names import did_parts
 from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
+from features.stream.events import MICROS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.schema_check import no_access, partition_groups
 from jobs.ground.store.tables import Tables
@@ -255,6 +257,11 @@ class ReplaySetup:
     caches: Sequence[Cache]
 
     @property
+    def known_s(self) -> IntArray:
+        """When each access became known, s since 1970."""
+        return np.asarray(self.details["known_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
+
+    @property
     def last_day_s(self) -> int:
         """First second of the last day with an access."""
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
@@ -275,7 +282,8 @@ def replay_setup(settings: Settings, request: Request, tables: Tables) -> Replay
         site = Tables.of(settings)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
-    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))
+    keep = (*CONTEXT, ACTIVITY, "known_at")
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=keep)
     trace = loaded.trace
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)
