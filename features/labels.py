@@ -23,8 +23,7 @@ class Reads:
         rows = accesses.filter(pa.array(is_known))
         self._until_s, self._dids = until_s, pc.unique(rows["did"].cast(pa.string()))
         at_s = np.asarray(rows["accessed_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
-        self._first_s = int(at_s.min(initial=0))
-        self._span_s = int(at_s.max(initial=0)) - self._first_s + 1
+        self._span_s = int(at_s.max(initial=0)) + 1
         key = self._keys(numbers(rows["did"], self._dids).astype(np.int64), at_s)
         order = np.argsort(key, kind="stable")
         self._key, self._at_s = key[order], at_s[order]
@@ -70,8 +69,7 @@ class Reads:
 
     def _keys(self, item: IntArray, at_s: IntArray | int) -> IntArray:
         """Numbers that order reads by file, then by time; times out of range come first or last."""
-        since_s = np.clip(np.asarray(at_s) - self._first_s, 0, self._span_s)
-        return np.asarray(item * (self._span_s + 1) + since_s, np.int64)
+        return np.asarray(item * (self._span_s + 1) + np.clip(at_s, 0, self._span_s), np.int64)
 
     def _place(self, item: IntArray, at_s: int) -> IntArray:
         """The index of each file's first read at or after `at_s`, else past its last; 0 if it has no read."""

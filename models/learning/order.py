@@ -129,8 +129,11 @@ class Learning(NamedTuple):
         times_s = range(from_s, end_s, step_s)
         orders = []
         for k, at_s in enumerate(times_s):
-            trees = self.learn(at_s, _one_of(len(times_s), k, on_progress))
-            if trees is not None:
+
+            def of_all(done: int, total: int, what: str, k: int = k) -> None:
+                on_progress(k * total + done, len(times_s) * total, what)
+
+            if (trees := self.learn(at_s, of_all)) is not None:
                 orders.append(Order(at_s, horizon_models(trees)))
         return orders
 
@@ -148,11 +151,6 @@ class Learning(NamedTuple):
         steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
         ages_s = oldest_ages_s(trace, self.capacities, to_s=until_s)
         return learn_horizons(trace, context, ages_s, to_s=until_s, on_done=steps.done)
-
-
-def _one_of(n: int, k: int, on_progress: Advance) -> Advance:
-    """Reports the progress of the `k`-th of `n` learnings as progress of all."""
-    return lambda done, total, what: on_progress(k * total + done, n * total, what)
 
 
 def oldest_ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> list[float]:

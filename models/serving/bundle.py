@@ -271,7 +271,7 @@ class RegionModels:
             else:  # several horizons have the same
                 scores = untrained[scorer] if scorer in untrained else scorer.score(x)
                 untrained[scorer] = scores
-            yield model, calibrated(model, scores, x)
+            yield model, calibrated(model.calibration(scores), model.week, x)
 
     @functools.cached_property
     def _trees(self) -> HorizonModels:

@@ -9,7 +9,6 @@ from features.results import STEWARD_PLAN
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.decisions import (
-    NO_VERSIONS,
     Promotion,
     Versions,
     after_last,
@@ -134,7 +133,7 @@ def rollback(settings: Settings, *, now_s: int) -> Promotion:
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
     past, present = served_versions(earlier), _pointed(registry, region)
-    if not past and present == NO_VERSIONS:
+    if not past and present == Versions():
         raise StaleInputError(f"region {region!r} never had a champion; there is nothing to undo")
     decided, digests = newest_of(past), digests_of(earlier)
     was_moved = present != (last := _there(registry, decided))

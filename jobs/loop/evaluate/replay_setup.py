@@ -93,7 +93,8 @@ def copy_file(path: Path, tables: Tables) -> None:
     if (np.diff(numbers.to_numpy().view(np.int64)) < 0).any():  # a slice in order of time has few days
         rows = rows.take(numbers)
     slices = ((rows.slice(start, ROWS_AT_ONCE), numbers.slice(start, ROWS_AT_ONCE)) for start in starts)
-    pieces = (_accesses(some, _digest(path), of_file) for some, of_file in slices)
+    digest = hashlib.sha256(path.name.encode()).hexdigest()[:12]  # events of other files have another
+    pieces = (_accesses(some, digest, of_file) for some, of_file in slices)
     days = itertools.chain.from_iterable(partition_groups(ACCESSES, piece) for piece in pieces)
     tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
@@ -191,11 +192,6 @@ def _cast(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     except pa.ArrowException as error:
         first = bounded(str(error).splitlines()[0], 200)
         raise SchemaError(f"column {field.name!r} is no {field.type}: {first}; write it again") from None
-
-
-def _digest(path: Path) -> str:
-    """A text that distinguishes the events of this file from those of others."""
-    return hashlib.sha256(path.name.encode()).hexdigest()[:12]
 
 
 WATCHED_EVERY_S = 3600

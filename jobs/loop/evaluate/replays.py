@@ -136,13 +136,11 @@ def replayed(
 
 def _by(setup: ReplaySetup, planners: Sequence[ValuePlanner], days: Days) -> list[Planned]:
     """A replay per cache, by its planner, that has yet to begin."""
-    counted, trace = window(setup.trace, days.from_s), setup.trace
-
-    def run(cache: Cache, planner: ValuePlanner) -> Run:
-        cycle_s, begin_s = cache.cycle_s, days.trial_s
-        return Run(trace, cache.config, counted, planner, cycle_s=cycle_s, plan_from_s=begin_s)
-
-    return [Planned(of, run(cache, of)) for cache, of in zip(setup.caches, planners, strict=True)]
+    trace, counted, from_s = setup.trace, window(setup.trace, days.from_s), days.trial_s
+    return [
+        Planned(of, Run(trace, cache.config, counted, of, cycle_s=cache.cycle_s, plan_from_s=from_s))
+        for cache, of in zip(setup.caches, planners, strict=True)
+    ]
 
 
 def _tried(

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -296,9 +295,9 @@ def train_and_record(
         if training.order:
             try:
                 since_s = learned_since_s(spec, training, at_s=until_s)
-                learned = learn(data, since_s=since_s, until_s=until_s, on_progress=on_progress)
-                spool.add_order(learned.trees)
-                bundle = dataclasses.replace(bundle, order=learned.model, no_order=None)
+                order, trees = learn(data, since_s=since_s, until_s=until_s, on_progress=on_progress)
+                spool.add_order(trees)
+                bundle = dataclasses.replace(bundle, order=order, no_order=None)
             except (StaleInputError, InputError) as error:
                 bundle = dataclasses.replace(bundle, no_order=str(error))
         done = spool.finish(
@@ -330,17 +329,12 @@ MOST_ACCESSES = 4_000_000
 """An order is learned from the latest days with no more accesses, at least one day: all are in memory."""
 
 
-class RegionOrder(NamedTuple):
-    """An order of eviction: its description in a bundle, and its models."""
-
-    model: OrderModel
-    trees: HorizonTrees
-
-
-def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance) -> RegionOrder:
+def learn(
+    data: RegionData, *, since_s: int, until_s: int, on_progress: Advance
+) -> tuple[OrderModel, HorizonTrees]:
     """The order that could be learned at `until_s` from the accesses since the day of `since_s`.
 
-    Raises StaleInputError or InputError if they are too few.
+    Its description in a bundle, and its models. Raises StaleInputError or InputError if they are too few.
     """
     loaded = from_tables(
         data.tables,
@@ -370,7 +364,7 @@ def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance)
             loaded.details, sources.select_sources(source_names, lambda source: source.of_sessions)
         ),
     )
-    return RegionOrder(model, trees)
+    return model, trees
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:
