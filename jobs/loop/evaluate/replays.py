@@ -88,7 +88,7 @@ def replayed(
 
     def rivals(scorer: str) -> list[Rival]:
         """The plans by a scorer for each cache; those that plan as often share a reader."""
-        readers = {every_s: store.reader(scorer, every_s=every_s) for every_s in predicted_every_s}
+        readers = {every_s: Reader(store, scorer, every_s) for every_s in predicted_every_s}
         planners = [
             ValuePlanner(at, bounds, files, plan.horizon, plan.objective, production, earlier_at=at)
             for cache in setup.caches
@@ -205,7 +205,7 @@ def _stewards(
 
     def beside(scorer: str, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         # It goes on alone, so it has a reader of its own; most of what came of earlier predictions is known.
-        scores_at, rival = store.reader(scorer, every_s=cache.predicted_every_s), rivals[scorer]
+        scores_at, rival = Reader(store, scorer, cache.predicted_every_s), rivals[scorer]
         planner = dataclasses.replace(rival.planner.beside_a_steward, scores_at=scores_at)
         levels = (config.capacity_bytes, config.low_watermark, config.high_watermark)
         policy = follow(plans=Plans(planner, *levels, cache.cycle_s, plan_from_s))

@@ -17,7 +17,7 @@ from features.common.units import duration_label
 from features.results import MODEL_METRICS, RELIABILITY
 from features.schema import ACCESSES
 from features.spec import COLUMNS
-from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
+from jobs.ground.settings.tree import MlflowSettings, Settings, TrainingSettings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
@@ -224,10 +224,6 @@ def order_in_words(learned: OrderModel | None) -> str | None:
     return None if learned is None else f"within {', '.join(map(duration_label, learned.horizons_s))}"
 
 
-LEARNER: LearnerName = "lightgbm"
-"""The learner of a training that compares none."""
-
-
 def run(
     settings: Settings,
     *,
@@ -275,7 +271,7 @@ def train_and_record(
     rows = features.training_sample(data, features_table, labels, max_rows=training.max_rows, until_s=until_s)
     effort = Effort(
         test_share=training.test_share,
-        learners=training.learners if compare else (LEARNER,),
+        learners=training.learners if compare else ("lightgbm",),
         trees=training.trees,
         seed=training.seed,
     )
