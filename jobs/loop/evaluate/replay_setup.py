@@ -46,7 +46,15 @@ def to_evaluate(settings: Settings, *, from_s: int, to_s: int | None) -> None:
     """Raise InputError or StaleInputError unless the tables have accesses before `from_s`, and from it on."""
     if to_s is not None and to_s < from_s:
         raise InputError(f"--to {day_label(to_s)} is before --from {day_label(from_s)}; exchange them")
-    check_days(*_days_of_tables(settings, from_s, to_s), from_s=from_s)
+    tables = Tables.of(settings)
+    tables.check_writable(EVALUATIONS)
+    first_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s)
+    snapshot = tables.snapshot(ACCESSES)
+    partitions = snapshot.select(since=day_label(first_s), until=day_label(to_s or LAST_S))
+    days = [parse_day(key[0]) for key, part in partitions.items() if part.n_rows]
+    if not days:
+        raise no_access(snapshot, first_s=from_s, last_s=to_s or from_s, before_s=from_s - first_s)
+    check_days(days[0], days[-1] + DAY_S - 1, from_s=from_s)
 
 
 def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
@@ -56,20 +64,6 @@ def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
             f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
             f"{day_label(from_s)} must leave some before it, to train on, and some after it"
         )
-
-
-def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[int, int]:
-    """The first second of the first day with accesses, and the last second of the last one."""
-    tables = Tables.of(settings)
-    tables.check_writable(EVALUATIONS)
-    first_s, last_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s), to_s or LAST_S
-    snapshot = tables.snapshot(ACCESSES)
-    partitions = snapshot.select(since=day_label(first_s), until=day_label(last_s))
-    days = [parse_day(key[0]) for key, part in partitions.items() if part.n_rows]
-    if not days:
-        last_s = to_s or from_s
-        raise no_access(snapshot, first_s=from_s, last_s=last_s, before_s=from_s - first_s)
-    return days[0], days[-1] + DAY_S - 1
 
 
 FROM_FILE = "file"
