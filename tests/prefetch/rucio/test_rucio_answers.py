@@ -114,6 +114,15 @@ def test_an_answer_that_no_rucio_gives_is_an_error_in_words(
     assert len(str(caught.value)) < 600
 
 
+def test_an_rse_that_got_more_of_an_open_dataset_meanwhile_stays_an_origin(
+    server: Callable[[dict[str, Any]], Session],
+) -> None:
+    file = {"scope": "mc", "name": "f", "states": {"DISK": "AVAILABLE"}}
+    more = {"/replicas/mc/ds/datasets": [HELD | {"available_length": 2}], "/replicas/list": [file]}
+    (row,) = catalogue_rows(server(GOOD | more))
+    assert row["rses"] == ["DISK"]
+
+
 @pytest.mark.parametrize(
     "row", [{"scope": "mc", "name": "f"}, {"scope": "mc", "name": "f", "states": ["DISK"]}, {"states": {}}, 3]
 )
