@@ -64,15 +64,19 @@ class Broker:
 
     def __init__(self, access: BrokerAccess) -> None:
         """Raises ConfigError for what is no broker's URL."""
-        url = urlsplit(access.url)
-        if url.scheme not in ("stomp", _TLS) or not url.hostname or not url.port or "@" in url.netloc:
+        try:
+            url = urlsplit(access.url)
+            host, port = url.hostname, url.port
+        except ValueError:
+            host = port = None
+        if not host or not port or url.scheme not in ("stomp", _TLS) or "@" in url.netloc:
             raise ConfigError(
                 f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
             )
         for file in (access.ca_cert, access.cert, access.key):
             if file and url.scheme == _TLS and not Path(file).is_file():
                 raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
-        self._access, self._at = access, (url.hostname, url.port)
+        self._access, self._at = access, (host, port)
         self._tls = None
         if url.scheme == _TLS:
             self._tls = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}

@@ -103,7 +103,7 @@ class TakenError(InputError):
     def __init__(self, key: MomentKey) -> None:
         super().__init__(
             f"cache {key.owner!r} has a plan at {key.as_of}; give another --as-of, "
-            "or resume it: cachecast push"
+            "or resume it: cachecast push run"
         )
 
 
