@@ -37,6 +37,7 @@ _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
 Kind = Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"]
 _READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
+    "entries": lambda raw, place: itertools.chain.from_iterable(_at_ours(entry, place) for entry in raw),
     "htcondor": htcondor.entries,
     "arc": arc.entries,
     "panda": panda.entries,
@@ -56,11 +57,9 @@ class _Unreadable(InputError):
 
 def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
-    name = kind_of(raw) if kind == "auto" else kind
-    if name == "entries":
-        return itertools.chain.from_iterable(_at_ours(record, place) for record in raw)
+    read = _READERS[kind_of(raw) if kind == "auto" else kind]
     unread = [record for record in raw if isinstance(record, Refused)]
-    return itertools.chain(unread, _READERS[name]((r for r in raw if not isinstance(r, Refused)), place))
+    return itertools.chain(unread, read((r for r in raw if not isinstance(r, Refused)), place))
 
 
 def _at_ours(record: object, place: Place) -> Iterable[object]:
@@ -245,8 +244,7 @@ def _from_csv(text: str, source: str) -> Iterable[object]:
             raise InputError(f"{source} has no column job_id; its first line must name the columns")
         if len(reader.fieldnames or ()) > _MOST_COLUMNS:
             raise InputError(f"{source} has more than {_MOST_COLUMNS} columns; keep those that are described")
-        rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
-        return list(rows)
+        return list(reader)
     except csv.Error as error:
         raise InputError(f"{source} is not CSV: {error}") from None
 

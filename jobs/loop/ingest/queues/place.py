@@ -82,8 +82,11 @@ class Place:
                 n_named[ours] = n_named.get(ours, 0) + 1
         if not n_named:
             yield Refused("for other sites", raw)
+        certainty = entry.get("certainty")
+        sure = certainty if isinstance(certainty, float) else 1.0
         for ours, n in sorted(n_named.items()):
-            yield dict(entry) | {"site": ours} | _shared(entry.get("certainty"), n / len(names))
+            shared = {} if n >= len(names) else {"certainty": sure * (n / len(names))}
+            yield dict(entry) | {"site": ours} | shared
 
     def _ours(self, name: str) -> list[str]:
         if not self.sites:
@@ -112,12 +115,6 @@ class Place:
         if moment_s is None or moment_s <= self.as_of_s:
             return {}
         return {"expected_start": as_of_label(moment_s)}
-
-
-def _shared(certainty: object, share: float) -> dict[str, float]:
-    if share >= 1:
-        return {}
-    return {"certainty": share * (certainty if isinstance(certainty, float) else 1.0)}
 
 
 def moment_of(value: object) -> int | None:
