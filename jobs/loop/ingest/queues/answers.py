@@ -104,10 +104,9 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     path = Path(source)
     try:
         if path.is_dir():
-            is_control = arc.is_control(path)
-            if not is_control:
-                return list(_in_folder(path, since_s))
-            return _few(arc.waiting(path, partial(_below, path)), source)
+            if arc.is_control(path):
+                return _few(arc.waiting(path, partial(_below, path)), source)
+            return list(_in_folder(path, since_s))
     except OSError as error:
         raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     text = _text(InputFile(path))
