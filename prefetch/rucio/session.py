@@ -176,6 +176,7 @@ class _Client(Client):  # type: ignore[misc]
         if self.auth_type == "oidc":
             options["get_token"] = True
         deadline.bounded(self.session)
+        self.session.auth = lambda request: request  # a login in .netrc is none of Rucio's
         self.session.get_redirect_target = self._redirected
         return super()._send_request(*args, **options)
 

@@ -151,6 +151,17 @@ def test_a_redirect_gets_neither_the_token_nor_the_password(
         catalogue_rows(server(answers))
 
 
+def test_a_login_in_netrc_is_sent_to_nobody(
+    server: Callable[[dict[str, Any]], Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login ada password of-another-server\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    sent: list[str | None] = []
+    monkeypatch.setattr(Rucio, "log_request", lambda self, *_: sent.append(self.headers["Authorization"]))
+    catalogue_rows(server(GOOD))
+    assert set(sent) == {None}
+
+
 def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[str, Any]], Session]) -> None:
     name = "../../etc\n/\u2028x"
     files = [META | {"name": name, "did_type": "FILE"}]

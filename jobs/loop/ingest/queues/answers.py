@@ -262,7 +262,12 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
         with (
             deadline.bounded(requests.Session()) as session,
             session.get(
-                url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
+                url,
+                headers=headers,
+                auth=lambda request: request,  # else a login in .netrc would stand for the token
+                timeout=timeout_s,
+                stream=True,
+                allow_redirects=False,
             ) as answer,
         ):
             if answer.status_code != 200:

@@ -483,7 +483,11 @@ class Batch(http_answers.Answers):
 answering = partial(http_answers.answering, Batch)
 
 
-def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables) -> None:
+def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login ada password of-another-server\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     trusted = settings_of(tables, QUEUE__TOKEN="s3cret")
     with answering() as url:
         asked = f"{url}/queue?key=hidden"
