@@ -158,8 +158,6 @@ _URL = re.compile(
 _LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
 _DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
 _WEB = ("http", "dav")
-_OPTIONS = re.compile(r"(?<=[^/]);[^/]*(?=/)|:[a-z]+=[^/]*$")
-"""What ARC writes into a URL: `;name=value` after the host, `:name=value` at the end."""
 _BY_RUCIO = re.compile(r"\Arucio://[^/]+/replicas/([^/]+)/([^/]+)\Z")
 
 
@@ -167,13 +165,18 @@ def named(stated: Iterable[str], *, is_framework: bool = False) -> tuple[str, ..
     """LFNs, DIDs and URLs of data in `stated`, each once; of a framework, whose URLs are code, LFNs alone."""
     names: dict[str, None] = {}
     for text in stated:
-        # Without ARC's options; of one that asks Rucio, the DID.
-        plain = () if is_framework else (_OPTIONS.sub("", url) for url in _URL.findall(text))
-        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)
+        plain = () if is_framework else map(_without_options, _URL.findall(text))
+        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)  # of one that asks Rucio, the DID
         names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or is_data(url))
         bare = _URL.sub(" ", text)
         names |= dict.fromkeys((*_LFN.findall(bare), *(() if is_framework else _DID.findall(bare))))
     return tuple(names)
+
+
+def _without_options(url: str) -> str:
+    """`url` without what ARC writes into it: `;name=value` after the host, `:name=value` at the end."""
+    above, slash, last = url.rpartition("/")
+    return re.sub("(?<=[^/]);[^/]*(?=/)", "", above + slash) + re.sub(":[a-z]+=.*", "", last)
 
 
 def is_data(url: str) -> bool:

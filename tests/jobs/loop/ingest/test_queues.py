@@ -6,6 +6,7 @@ import datetime as dt
 import importlib.util
 import json
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,28 @@ def test_an_ad_that_would_end_the_library_s_stack_costs_itself_alone(tmp_path: P
     (tmp_path / "q").write_text(f"[ {AD.strip().replace(chr(10), ';')} ]\n[ {text} ]")
     with contextlib.suppress(InputError):
         assert len(accepted_of(tmp_path / "q").rows) <= 1
+
+
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"root://h//{':a=' * MANY}/x",
+        '/Expr("' + '\\"' * MANY + ")/",
+        f"/Expr({'a' * MANY})/",
+        "/Expr(" + '"' + '\\"' * 4_000 + f"{'a' * 4_000})/",
+    ],
+    ids=["options", "quotes", "a word", "short ones"],
+)
+def test_what_a_job_may_write_takes_no_time(value: str) -> None:
+    began = time.monotonic()
+    ads = [JOB | {"GlobalJobId": f"ce#{n}.0#2", "Args": value} for n in range(9)]
+    assert accepted([*ads]).n_entries == 9
+    HOOK.read_ads(f"A = {' ' * MANY}{value}\nB = 1")
+    HOOK.read_ads(f'A = "{" " * MANY}x"')
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
