@@ -6,11 +6,6 @@ created_at, which are the dataset's own, joined from Rucio's dump of DIDs (`ruci
 ATLAS-Analytics/popularity_analysis): nobody counted the bytes that were read.
 """
 
-import functools
-import hashlib
-
-import pyarrow as pa
-
 from features.common.errors import SchemaError
 from features.common.times import DAY_S
 from features.schema import ACCESSES
@@ -24,7 +19,7 @@ _COLUMNS = (
 )
 _NEEDED = ("timestamp", "scope", "name", "eventtype", "ops", "file_ops")
 _NUMBERS = ("ops", "file_ops")
-_USER_BUCKETS = 64
+_BUCKET = """CAST('0x' || left(md5(coalesce("user", '')), 2) AS INTEGER) % 64"""
 
 
 def header(line: str, path: str) -> Header:
@@ -43,8 +38,7 @@ def query(site: Site, header: Header) -> sql.Query:
     `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
     or empty. `accessed_at` is timestamp (a day), `known_at` a day later.
     """
-    at = header.names.index("user") if "user" in header.names else None
-    parsed = {"start_us": sql.micros_of_text('"timestamp"')}
+    parsed = {"start_us": sql.micros_of_text('"timestamp"'), "bucket": _BUCKET}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
     fields = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
@@ -57,7 +51,6 @@ def query(site: Site, header: Header) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=functools.partial(_with_bucket, at),
         steps=[
             {"fields": "string_split(value, chr(9))"},
             {"malformed": f"len(fields) <> {len(header.names)}", **texts},
@@ -69,20 +62,6 @@ def query(site: Site, header: Header) -> sql.Query:
         reason=_reason(),
         sample=f"concat_ws(chr(9), {fields})",
     )
-
-
-def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` with `bucket`, which one of 64 the user (the field number `at`) is in."""
-    users = [""] * batch.num_rows
-    if at is not None:
-        lines = (line.split("\t", at + 1) for line in batch["value"].to_pylist())
-        users = [fields[at].strip(" ") if at < len(fields) else "" for fields in lines]
-    return batch.append_column("bucket", pa.array(map(_bucket, users), pa.int64()))
-
-
-@functools.lru_cache(maxsize=100_000)
-def _bucket(user: str) -> int:
-    return hashlib.blake2b(user.encode(), digest_size=1).digest()[0] % _USER_BUCKETS
 
 
 def _reason() -> str:
@@ -104,7 +83,8 @@ def _columns(salt: str) -> dict[str, str]:
     named = sql.named('"name"', "scope")
     # The user only by one of 64 buckets: an unsalted hash of the whole name could be looked up, and a salted
     # one would make another event of the row under another salt.
-    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
+    left_out = ("user", "bytes", "length", "created_at")  # an open dataset grows until it is published again
+    identifying = [f'"{name}"' for name in _COLUMNS if name not in left_out]
     return named | {
         "dataset": named["did"],
         "accessed_at": sql.timestamp("start_us"),
