@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from certificates import certificate
 
-from features.common.errors import ConfigError
 from prefetch.rucio import broker as of_broker
 from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import Message
@@ -204,12 +203,6 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
             broker.subscribed(["/queue/x"], client="c", most_bytes=9),
         ):
             pass
-
-
-@pytest.mark.parametrize("url", ["stomp://h:port", "stomp://h:99999", "stomp://h:0", "stomp://[::1"])
-def test_a_port_that_is_none_is_said(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"rucio\.broker.* must be as stomp://"):
-        Broker(BrokerAccess(url))
 
 
 def test_a_broker_that_is_down_is_said_to_refuse() -> None:
