@@ -13,6 +13,7 @@ import pydantic
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.loop.ingest.queues.place import CROWDED, Refused
+from jobs.loop.ingest.sources import urls
 
 FURTHEST_S = 90 * 86400  # a start further ahead is a mistake; no plan looks that far ahead
 MOST_JOBS = 10**9  # largest group of jobs; sums of larger ones might overflow
@@ -36,6 +37,7 @@ def _moment(value: object) -> object:
 
 Moment = Annotated[int, pydantic.BeforeValidator(_moment)]
 Name = Annotated[str, pydantic.Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+File = Annotated[Name, pydantic.BeforeValidator(lambda v: urls.bare(v) if isinstance(v, str) else v)]
 Site = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -48,8 +50,8 @@ class Entry(pydantic.BaseModel):
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
     dataset: Name | None = None
-    file: Name | None = None
-    files: tuple[Name, ...] = ()
+    file: File | None = None
+    files: tuple[File, ...] = ()
     n_jobs: Annotated[int, pydantic.Field(ge=1, le=MOST_JOBS)] = 1
     expected_start: Moment | None = None
     known_at: Moment | None = None
@@ -91,7 +93,7 @@ class Checked:
             if isinstance(raw, Mapping):
                 sample = {name: raw[name] for name in Entry.model_fields if name in raw and name != "owner"}
             text = sample if isinstance(sample, str) else json.dumps(sample, default=str)
-            self.samples[reason] = text[:SAMPLE_CHARS]
+            self.samples[reason] = urls.blotted(text)[:SAMPLE_CHARS]
 
 
 class _Accounts:

@@ -207,6 +207,22 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
         assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
 
 
+def test_no_token_of_what_a_job_names_is_kept(tables: Tables) -> None:
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
+    asked = [f"root://o//store/mc/f.root?authz=Bearer%20{token}", f"/store/mc/g.root%3Fauthz={token}"]
+    asked.append(f"srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root?authz={token}")
+    write(tables, "condor", [JOB | {"Args": " ".join(asked)}])
+    stated = {"job_id": "1", "files": asked}
+    write(tables, "entries", [stated, stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}])
+    rows = tables.read_arrow(QUEUE).to_pylist()
+    srm = "srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root"
+    assert {row["input"] for row in rows} == {"root://o//store/mc/f.root", "/store/mc/g.root", srm}
+    rejects = tables.read_arrow(REJECTS).to_pylist()
+    assert len(rows) == 6 and len(rejects) == 2
+    assert "eyJ" not in str(rejects) and "c2Vj" not in str(rejects)
+    assert known(tables) == [(2, 1.0)]
+
+
 def test_entries_of_a_table_without_work_and_certainty_count_as_sure(tables: Tables) -> None:
     """A table of before has neither column."""
     write(
