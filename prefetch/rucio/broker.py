@@ -73,13 +73,12 @@ class Broker:
             raise ConfigError(
                 f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
             )
-        for file in (access.ca_cert, access.cert, access.key):
-            if file and url.scheme == _TLS and not Path(file).is_file():
-                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
         self._access, self._at = access, (host, port)
-        self._tls = None
-        if url.scheme == _TLS:
-            self._tls = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}
+        files = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}
+        self._tls = files if url.scheme == _TLS else None
+        for file in (self._tls or {}).values():
+            if file and not Path(file).is_file():
+                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
 
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
         """Report to the consumer which files a cache got or lost; returns when the broker has all messages.

@@ -19,6 +19,17 @@ _COLUMNS = (
 )
 _NEEDED = ("timestamp", "scope", "name", "eventtype", "ops", "file_ops")
 _NUMBERS = ("ops", "file_ops")
+_NO_READ = sql.first_words(
+    ("malformed", "'malformed TSV'"),
+    *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in _NEEDED[:4]),
+    rucio_traces.not_a_read("eventtype"),
+)
+_WRONG = sql.first_reason(
+    ("start_us IS NULL", "unparsable time: timestamp"),
+    *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
+    *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
+    ("coalesce(n_reads, 0) = 0", "no accesses"),
+)
 _BUCKET = """CAST('0x' || left(md5(coalesce("user", '')), 2) AS INTEGER) % 64"""
 
 
@@ -59,24 +70,9 @@ def query(site: Site, header: Header) -> sql.Query:
             *sql.with_parts('"name"', "scope"),
         ],
         columns=_columns(site.salt),
-        reason=_reason(),
+        reason=f"coalesce({_NO_READ}, {_WRONG})",
         sample=f"concat_ws(chr(9), {fields})",
     )
-
-
-def _reason() -> str:
-    no_read = sql.first_words(
-        ("malformed", "'malformed TSV'"),
-        *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in _NEEDED[:4]),
-        rucio_traces.not_a_read("eventtype"),
-    )
-    wrong = sql.first_reason(
-        ("start_us IS NULL", "unparsable time: timestamp"),
-        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
-        *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
-        ("coalesce(n_reads, 0) = 0", "no accesses"),
-    )
-    return f"coalesce({no_read}, {wrong})"
 
 
 def _columns(salt: str) -> dict[str, str]:
