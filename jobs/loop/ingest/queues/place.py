@@ -88,13 +88,13 @@ class Place:
             shared = {} if n >= len(names) else {"certainty": sure * (n / len(names))}
             yield dict(entry) | {"site": ours} | shared
 
-    def _ours(self, name: str) -> list[str]:
+    def _ours(self, name: str, ending: str = "") -> list[str]:
         if not self.sites:
             return [name]
         return [
             ours
             for ours, patterns in self.sites.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            if any(fnmatch.fnmatchcase(name, pattern + ending) for pattern in patterns)
         ]
 
     def concerns(self, rse: str) -> bool:
@@ -102,7 +102,7 @@ class Place:
 
     def site_of(self, rse: str) -> str:
         """`rse`, or the site of ours as whose kind of storage it is called (`T2_DE_EDGE_Disk`)."""
-        return next((ours for ours in self.sites if rse.startswith((f"{ours}_", f"{ours}-"))), rse)
+        return rse if self._ours(rse) else next(iter(self._ours(rse, "[_-]*")), rse)
 
     def known(self, moment_s: int | None) -> dict[str, str]:
         """`known_at` of an entry made at `moment_s`; a broker's clock may be a little ahead."""

@@ -245,7 +245,7 @@ def test_of_rucio_only_what_comes_to_our_sites_is_kept() -> None:
     place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")})
     for rse, is_kept in (
         *(("EDGE-LCG2_DATADISK", True), ("T2_DE_EDGE", True), ("EDGE_DISK", True)),
-        *(("FAR_DISK", False), ("EDGEWAY_DISK", False)),
+        *(("FAR_DISK", False), ("EDGEWAY_DISK", False), ("T2_DE_EDGE_Disk", True)),
     ):
         for kind, name in (("transfer-done", "dst-rse"), ("deletion-done", "rse")):
             payload = {"scope": "s", "name": "n", name: rse, "src-rse": "EDGE_DISK"}
