@@ -97,11 +97,8 @@ def judge(
     rows = pd.DataFrame([dataclasses.asdict(row) for row in qualities], columns=_columns(CutQuality))
     rows.insert(0, "cut", rows.pop("cut") - known.offset)
     _write(out, rows)
-    return [
-        _mean(n_units, rows[rows["horizon"] == n_units])
-        for n_units in lengths
-        if n_units in set(rows["horizon"])
-    ]
+    judged = sorted(set(rows["horizon"]))
+    return [_mean(n_units, rows[rows["horizon"] == n_units]) for n_units in judged]
 
 
 def _checked(horizons: Sequence[int]) -> list[int]:
