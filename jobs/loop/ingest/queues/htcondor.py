@@ -84,7 +84,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         if ad is None or fault:
             yield Refused(fault, job)
             continue
-        reads = _reads(ad)
+        reads = _reads(ad, place)
         if not reads.datasets and not reads.files:
             yield Refused(_no_input(ad), job)
             continue
@@ -133,9 +133,9 @@ def _source(ad: Mapping[str, object]) -> str:
     return f"{schedd}{is_global}{source}" if source else ""
 
 
-def _reads(ad: Mapping[str, object]) -> _Reads:
+def _reads(ad: Mapping[str, object], place: Place) -> _Reads:
     crab, agent = _text(ad, "crab_reqname"), _text(ad, "wmagent_requestname")
-    task = f"crab:{crab}" if crab else f"cms:{agent}" if agent else None
+    task = f"crab:{place.hashed(crab)}" if crab else f"cms:{agent}" if agent else None
     schedd, _, job = _local_id(ad).rpartition("#")
     cluster = job.partition(".")[0]
     job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)

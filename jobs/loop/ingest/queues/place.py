@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import fnmatch
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -45,20 +46,21 @@ class Refused(NamedTuple):
 class Place:
     """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
 
-    `site`: of entries that name none; `rses`: of caches, whose rules are our own.
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users.
     """
 
     as_of_s: int
     sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     site: str | None = None
     rses: tuple[str, ...] = ()
+    salt: str = ""
 
     @classmethod
     def of(cls, settings: Settings, as_of_s: int, site: str | None) -> Place:
         """The place of an installation: the sites of its caches, and those of `[queue] sites`."""
         named = {cache.at_site: () for cache in settings.caches.values()} | dict(settings.queue.sites)
         sites = {ours: (ours, *patterns) for ours, patterns in named.items()}
-        return cls(as_of_s, sites, site, settings.cache_rses)
+        return cls(as_of_s, sites, site, settings.cache_rses, settings.users.salt.get_secret_value())
 
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True
@@ -103,6 +105,10 @@ class Place:
     def site_of(self, rse: str) -> str:
         """`rse`, or the site of ours as whose kind of storage it is called (`T2_DE_EDGE_Disk`)."""
         return rse if self._ours(rse) else next(iter(self._ours(rse, "[_-]*")), rse)
+
+    def hashed(self, name: str) -> str:
+        """What stands for a name that holds a user's, as `sql.hashed_user` has it."""
+        return hashlib.sha256(f"{self.salt}\x1f{name}".encode()).hexdigest()[:16]
 
     def known(self, moment_s: int | None) -> dict[str, str]:
         """`known_at` of an entry made at `moment_s`; a broker's clock may be a little ahead."""

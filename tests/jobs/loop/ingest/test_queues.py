@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import classad2
+import duckdb
 import pyarrow as pa
 import pytest
 from cases import cases
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.common.errors import InputError
+from features.common.names import literal
 from features.schema import FILES, QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -27,6 +29,7 @@ from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check
 from jobs.loop.ingest.queues import classads, rucio
 from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
 from jobs.loop.ingest.queues.place import Place, folded
+from jobs.loop.ingest.sources import sql
 
 ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests/golden/queue"
@@ -400,6 +403,14 @@ def test_brokers_know_the_sites_of_the_settings() -> None:
     queued = accepted(jobs, place)
     assert [row["site"] for row in queued.rows.values()] == ["EDGE"]
     assert dict(queued.refused) == {"for other sites": 1}
+
+
+def test_a_task_of_crab_is_stored_as_job_records_have_it_and_not_by_its_users_name() -> None:
+    crab, salt = "260301_000000:alice_crab_mine", "salt"
+    queued = accepted([JOB | {"CRAB_ReqName": crab}], dataclasses.replace(PLACE, salt=salt))
+    ((hashed,),) = duckdb.sql(f"SELECT {sql.hashed_user(literal(crab), salt)}").fetchall()
+    assert [row["work"] for row in queued.rows.values()] == [f"crab:{hashed}"]
+    assert "alice" not in str(queued.rows)
 
 
 @pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])
