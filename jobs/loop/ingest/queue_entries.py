@@ -42,7 +42,7 @@ Site = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$
 
 
 class Entry(pydantic.BaseModel):
-    """One job, or a group of equal jobs, of the fields that are not empty. Times are seconds since 1970.
+    """One job, or a group of equal jobs; empty and other fields are left out. Times are seconds since 1970.
 
     `work`: its name in every queue that knows of it; `certainty`: that the job reads it here; unknown: None.
     `owner`: who submitted it, an account and maybe its user (`UNDER`); it is not kept.
