@@ -226,17 +226,6 @@ def test_no_token_of_what_a_job_names_is_kept(tables: Tables) -> None:
     assert known(tables) == [(2, 1.0)]
 
 
-def test_entries_of_a_table_without_work_and_certainty_count_as_sure(tables: Tables) -> None:
-    """A table of before has neither column."""
-    write(
-        tables, "q", [{"job_id": "1", "file": "/store/mc/f.root", "n_jobs": 3, "work": "w", "certainty": 0.1}]
-    )
-    (path,) = Path(tables.root, "queue").rglob("*.parquet")
-    rows = pa.parquet.read_table(path, partitioning=None)
-    pa.parquet.write_table(rows.drop_columns(["work", "certainty"]), path)
-    assert known(tables) == [(3, 1.0)]
-
-
 ABSURD: tuple[object, ...] = (
     *(None, True, -1, 0, 2**63, 10**400, 1e308, -1e308, "", "x" * 100_000, "/a\x00b", [], {}, [[]], [{}]),
     *("undefined", "/Expr(1/0)/", "/Expr(error)/", f"/Expr({'(' * 9_000})/", f"/Expr({'-' * 9_000}1)/"),
