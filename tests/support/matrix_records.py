@@ -240,9 +240,8 @@ FORMS: dict[str, Form] = {
     ),
     "atlas_popularity": Form(
         {"timestamp": moment(START), "user": "jdoe", "scope": "mc23", "name": "mc23.{}.DAOD",
-         "eventtype": "get_sm", "rse": "PIC", "bytes": 1000, "ops": 3, "file_ops": 5,
-         "created_at": "2026-03-02"},
-        separated("\t"), "name", "ops", "timestamp", "bytes", "", "rse", "", {"eventtype": "put_sm"},
+         "eventtype": "get_sm", "rse": "PIC", "ops": 3, "file_ops": 5},
+        separated("\t"), "name", "ops", "timestamp", place="rse", write={"eventtype": "put_sm"},
         unit=moment, is_json=False,
     ),
     "popularity_series": Form(

@@ -21,7 +21,7 @@ except ImportError:
 URL = os.environ.get("CACHECAST_URL", "http://localhost:8400")
 TIMEOUT_S = 5.0
 SEPARATOR = "------"
-_ATTRIBUTE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 
 def given() -> str:
@@ -39,8 +39,8 @@ def read_ads(text: str) -> list[dict[str, str]]:
     """Ads by attribute, as expressions; a line of dashes stands between two. Other lines are skipped."""
     ads: list[dict[str, str]] = [{}]
     # Not `splitlines`: to that, characters within a string end a line too, and a job could write attributes.
-    for line in text.split("\n"):
-        if line.strip() == SEPARATOR:
+    for line in map(str.strip, text.split("\n")):
+        if line == SEPARATOR:
             ads.append({})
         elif match := _ATTRIBUTE.fullmatch(line):
             ads[-1][match[1]] = match[2]

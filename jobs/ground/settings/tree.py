@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import pydantic
 
@@ -188,6 +189,8 @@ class CacheSettings(Section):
     def _makes_sense(self) -> CacheSettings:
         if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
             raise ValueError("url must start with root:// or roots://")
+        if self.kind == "xcache" and urlsplit(self.url).port == 0:  # what is no port is a ValueError too
+            raise ValueError("url must not have port 0")
         if self.kind == "directory" and self.origin is None:
             raise ValueError("a directory cache needs origin, the folder that its files are fetched from")
         if self.redirector is not None and (self.kind != "xcache" or self.redirector == self.url):

@@ -40,7 +40,7 @@ _BARE = r"^[\s\[\],]*[\[\],{][\s\[\],]*$"
 _BEGINS = re.compile(r"^[\s\[\],]*\{\s*$")
 _BETWEEN = re.compile(r"^[\s\[\],]*$")
 _GOES_ON = re.compile(r"""^(?:\s+\S|[\[\]{},]|"[^"]*"\s*:|$)""")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|$)')  # one that was cut is not looked through twice
 _AROUND = " \t[],"
 
 

@@ -91,6 +91,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
+        ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x:y"\ncapacity = 1\n', "caches.x", "Port"),
         (
             '[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n'
             "watermarks = [0.9, 0.8]\n",

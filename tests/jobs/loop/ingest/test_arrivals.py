@@ -2,9 +2,9 @@
 
 import datetime as dt
 from pathlib import Path
-from typing import Any
 
 import pytest
+from access_rows import accesses
 
 from features.common.errors import NotDueError
 from features.common.times import DAY_S, day_label, parse_as_of
@@ -30,19 +30,11 @@ def site(folder: Path, **env: str) -> Settings:
     return Settings.load(tables=str(folder / "tables"), env=variables | env)
 
 
-def read(settings: Settings, n_by_end: dict[int, int], *, source: str = "rucio_traces") -> None:
+def read(settings: Settings, n_by_end: dict[int, int]) -> None:
     """So many reads of a source, known half an hour before each time."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for end_s, n in n_by_end.items():
-        at = dt.datetime.fromtimestamp(end_s - HOUR_S // 2, dt.UTC)
-        for i in range(n):
-            row = dict.fromkeys(ACCESSES.column_names) | {
-                "did": "t:a", "scope": "t", "name": "a", "accessed_at": at, "known_at": at, "size_bytes": 1,
-                "n_reads": 1, "source": source, "event_id": f"{end_s}-{i}",
-            }  # fmt: skip
-            rows.setdefault(day_label(end_s - HOUR_S // 2), []).append(row)
-    for day, some in rows.items():
-        Tables(settings.tables.root).replace_rows(ACCESSES, some, (day,))
+    ends = (end_s for end_s, n in n_by_end.items() for _ in range(n))
+    rows = [{"accessed_at": dt.datetime.fromtimestamp(end_s - HOUR_S // 2, dt.UTC)} for end_s in ends]
+    Tables(settings.tables.root).replace_arrow(ACCESSES, accesses(rows, source="rucio_traces"))
 
 
 def rejected(settings: Settings, **n_by_reason: int) -> None:
