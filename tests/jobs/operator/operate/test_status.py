@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime as dt
+import json
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
+from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
+from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -166,7 +169,7 @@ def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
-    prometheus.leave(tmp_path / "prom", "state", of_status(run(settings, now_s=NOW_S)))
+    prometheus.leave(str(tmp_path / "prom"), "state", of_status(run(settings, now_s=NOW_S)), pytest.fail)
     samples = figures(tmp_path / "prom" / "cachecast-state.prom")
     assert samples["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
     assert samples["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
@@ -205,6 +208,10 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
         pass
     assert len(warnings) == 1
+    env = {"CACHECAST_METRICS__FOLDER": "file", "CACHECAST_PUSH__JOURNAL": "journal.db"}
+    words = ["status", "--json", "--tables", str(tmp_path / "tables")]
+    answer = CliRunner().invoke(app, words, env={key: str(tmp_path / name) for key, name in env.items()})
+    assert [alarm["name"] for alarm in json.loads(answer.stdout)["alarms"]] == ["no-champion"]
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
