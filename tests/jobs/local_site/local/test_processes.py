@@ -92,6 +92,12 @@ def test_a_recycled_pid_is_not_ours(
     assert stranger.poll() is None
 
 
+def test_a_process_whose_name_is_no_text_is_seen(tmp_path: Path, keeper: Services) -> None:
+    code = "import pathlib, sys\npathlib.Path('/proc/self/comm').write_bytes(b'\\xff) R')\n"
+    code += "pathlib.Path(sys.argv[1]).write_text('named')\nimport time; time.sleep(600)"
+    assert int(keeper.start(service(tmp_path, code, "odd")).pid) in running_processes()
+
+
 def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Services) -> None:
     with pytest.raises(ServiceError, match="no such luck"):
         keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))

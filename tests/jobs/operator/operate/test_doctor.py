@@ -126,6 +126,11 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
     assert checked(tmp_path, "cache d", **variables).state == "ok"
 
 
+def test_a_slip_in_the_name_of_a_host_is_a_line_of_the_table(tmp_path: Path) -> None:
+    check = checked(tmp_path, "spark", CACHECAST_SPARK__MASTER="spark://master..example.org:7077")
+    assert (check.state, check.detail) == ("bad", "'master..example.org' is no name of a host")
+
+
 @pytest.mark.parametrize(
     ("code", "body", "state"),
     [
