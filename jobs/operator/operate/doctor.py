@@ -28,7 +28,7 @@ from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sections import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.spark import java
+from jobs.ground.spark import has_spark, java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import arrivals
 from jobs.loop.ingest.sources.urls import GUESSED
@@ -50,8 +50,11 @@ def run(settings: Settings) -> list[Check]:
 
 def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
-    yield _java()
-    yield _spark(settings.spark.master)
+    if has_spark():
+        yield _java()
+        yield _spark(settings.spark.master)
+    else:
+        yield Check("spark", settings.spark.master, "off", "not installed; a cache's host needs none")
     yield mlflow(settings.mlflow.uri)
     if url := settings.rucio.url:
         yield answers("rucio", url, f"{url.rstrip('/')}/ping")

@@ -86,6 +86,7 @@ def leave(folder: str, name: str, samples: Iterable[Sample], warn: Callable[[str
 def of_status(status: Status) -> list[Sample]:
     region = {"region": status.region}
     samples: list[Sample] = [
+        ("cachecast_status_seen_seconds", "when it reported, since 1970", region, parse_as_of(status.at)),
         ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
         ("cachecast_predictions", "predictions at the newest moment", region, status.predictions),
         ("cachecast_drifted_columns", "columns that have drifted", region, len(status.drifted)),

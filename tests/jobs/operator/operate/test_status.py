@@ -171,6 +171,7 @@ def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
     prometheus.leave(str(tmp_path / "prom"), "state", of_status(run(settings, now_s=NOW_S)), pytest.fail)
     samples = figures(tmp_path / "prom" / "cachecast-state.prom")
+    assert samples["cachecast_status_seen_seconds"] == [({"region": "default"}, NOW_S)]
     assert samples["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
     assert samples["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
     assert ({"cache": "xc1", "action": "pin"}, 2.0) in samples["cachecast_plan_items"]
