@@ -159,7 +159,7 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
             sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
             files_and_bytes = {"files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
             sums.append({"action": action} | files_and_bytes)
-    yield Section("The plan", rows=sums)
+    yield Section("The plan", _whose(plan), rows=sums)
     first_items = sorted(
         (row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"])
     )
@@ -171,15 +171,19 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
 
 
 def _outcome_sections(tables: Tables) -> Iterator[Section]:
+    newest = tables.newest(OUTCOMES)
+    outcomes = {row["item_id"]: row for row in newest.rows().to_pylist()}
     receipts = _newest_rows(tables, RECEIPTS)
+    if outcomes:  # they come days after their push, and others have been made since
+        receipts = tables.head(RECEIPTS).rows_of(newest.partitions).to_pylist()
     if not receipts:
         return
     states = collections.Counter(str(row["state"]) for row in receipts)
-    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
     measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
     yield Section(
         title="What was pushed, and what it saved",
-        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
+        note=f"{_whose(receipts)} Receipts: {counts}. {OUTCOME_NOTE}",
         rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
     )
     measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
@@ -189,6 +193,11 @@ def _outcome_sections(tables: Tables) -> Iterator[Section]:
             note="Every file that was fetched or pinned, best first.",
             rows=[select(row, _OUTCOME_COLUMNS) for row in measured],
         )
+
+
+def _whose(rows: Sequence[Row]) -> str:
+    """The cache and the decision time of a plan, by its rows."""
+    return f"Of cache {rows[0]['cache']} at {rows[0]['as_of']}."
 
 
 def _earned(action: str, measured: Sequence[Row]) -> Row:

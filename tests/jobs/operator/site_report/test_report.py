@@ -11,7 +11,7 @@ from html_page import Page
 from replay_rows import CAPACITY_BYTES, replay_row
 
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
-from features.schema import ACCESSES, FILES, PLANS, arrow_schema
+from features.schema import ACCESSES, FILES, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.site_report import build
@@ -58,6 +58,25 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables, tmp_
     assert tags.seen.count("script") == 3 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
+
+
+def test_what_was_pushed_is_shown_with_what_it_earned_though_others_were_pushed_since(
+    tables: Tables, tmp_path: Path
+) -> None:
+    first, later = (
+        ("2026-03-01", "2026-03-01T00:00:00Z", "xc1"),
+        ("2026-03-03", "2026-03-03T00:00:00Z", "xc2"),
+    )
+    item = {"item_id": "1", "did": "cms:/f", "action": "pin"}
+    done = item | {"state": "done", "attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(1, 0)}
+    tables.replace_rows(RECEIPTS, [done], first)
+    tables.replace_rows(RECEIPTS, [done | {"item_id": "2", "state": "failed"}], later)
+    earned = item | {"n_hits": 3, "bytes_saved": 4000, "bytes_spent": 0, "bytes_wasted": 0, "use": "read"}
+    tables.replace_rows(OUTCOMES, [earned], first)
+    build.run(Settings.load(env={}, tables=tables.root), out=tmp_path / "page.html")
+    text = Page((tmp_path / "page.html").read_text()).text
+    assert "The plan Of cache xc1 at 2026-03-01T00:00:00Z." in text
+    assert "Of cache xc1 at 2026-03-01T00:00:00Z. Receipts: 1 done." in text and "4 kB" in text
 
 
 REGIONS = (Region("near", ("*.es",), 9.0),)
