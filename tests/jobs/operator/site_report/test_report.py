@@ -60,6 +60,14 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables, tmp_
     assert "likely &amp; &lt;near&gt;" in page
 
 
+def test_the_report_of_a_region_is_of_no_other_in_the_same_tables(tables: Tables, tmp_path: Path) -> None:
+    env = {"CACHECAST_REGION__NAME": "a"}
+    tables.replace_rows(REPLAYS, [replay_row("lru", 7 * 10**12)], ("2026-02-01", "a"))
+    build.run(Settings.load(env=env, tables=tables.root), out=tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text())
+    assert "7 TB" in page.text and "lru+plan" not in page.cells and "lightgbm" not in page.cells
+
+
 def test_what_was_pushed_is_shown_with_what_it_earned_though_others_were_pushed_since(
     tables: Tables, tmp_path: Path
 ) -> None:
