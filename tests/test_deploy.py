@@ -270,6 +270,13 @@ def test_verdicts_that_could_not_be_made_fail_the_job_of_the_chart_and_stop_no_o
     assert (tmp_path / "ran").read_text().splitlines() == ["caches --unjudged 2026-02-27 --json", *commands]
 
 
+def test_jobs_of_the_chart_that_ask_mlflow_have_its_login_and_are_admitted() -> None:
+    templates = "".join(path.read_text() for path in (DEPLOY / "helm" / "templates").glob("*.yaml"))
+    jobs = re.findall(r'"component" "(\w+)" (?:"needed" \(.*?\) )?"secrets" \(list "mlflow"', templates)
+    (admitted,) = re.findall(r'"component" "mlflow" "ours" \(list (.*?)\)', templates)
+    assert set(jobs) == {"cycle", "train", "outcomes"} <= set(re.findall(r"\w+", admitted))
+
+
 def pod(name: str) -> dict[str, Any]:
     specification: dict[str, Any] = yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
     return specification
