@@ -52,9 +52,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
     if has_spark():
         yield _java()
-        yield _spark(settings.spark.master)
-    else:
-        yield Check("spark", settings.spark.master, "off", "not installed; a cache's host needs none")
+    yield _spark(settings.spark.master)
     yield mlflow(settings.mlflow.uri)
     if url := settings.rucio.url:
         yield answers("rucio", url, f"{url.rstrip('/')}/ping")
@@ -108,11 +106,11 @@ def _java() -> Check:
 
 
 def _spark(master: str) -> Check:
-    if not master.startswith("spark://"):
-        return Check(
-            "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
-        )
-    return accepts("spark", master, _SPARK_PORT)
+    if not has_spark():
+        return Check("spark", master, "off", "not installed; a cache's host needs none")
+    if master.startswith("spark://"):
+        return accepts("spark", master, _SPARK_PORT)
+    return Check("spark", master, "ok", "in this process" if master.startswith("local") else "not tried here")
 
 
 def _cache(cache: CacheSettings) -> Check:
