@@ -141,7 +141,10 @@ def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: 
     assert "Hits and misses per day, b, in bytes" not in figures  # one bar is no plot
 
 
-def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(tmp_path: Path) -> None:
+@pytest.mark.parametrize("far_ms", [90.0, None])
+def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(
+    tmp_path: Path, far_ms: float | None
+) -> None:
     cold = {"bytes_hit": 0, "bytes_missed": 6, "read_bytes": 4}
     warm = {"bytes_hit": 4, "bytes_missed": 0, "read_bytes": 4}
     far, near = {"origin": "far.org:1094"}, {"origin": "SE.PIC.ES:1094"}
@@ -159,7 +162,7 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
     listed = {"did": "listed", "scope": "x", "name": "x", "size_bytes": 4, "known_at": at(1, 1)}
     listed |= {"origins": ["far.org", "T1_ES.es"]}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
-    section = recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS))
+    section = recorded_section(tables, (Region("far", ("*.org",), far_ms), *REGIONS))
     by_name = {row["of"]: row for row in section.rows}
     columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
     assert {of: tuple(row[name] for name in columns) for of, row in by_name.items()} == {
