@@ -34,15 +34,12 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
-    short = arrival_alarms(tables, settings, now_s=now_s)
-    queues = reports(tables, as_of_s=now_s)
     alarms = (alarm for cache in caches for alarm in cache_alarms(cache, settings, now_s=now_s))
-    return dataclasses.replace(
-        region, caches=caches, queues=queues, alarms=(*region.alarms, *short, *queue_alarms(queues), *alarms)
-    )
+    return dataclasses.replace(region, caches=caches, alarms=(*region.alarms, *alarms))
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
+    """The status without its caches, and the alarms that are of none of them."""
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
@@ -61,8 +58,11 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         drifted=tuple(drift.filter(drift["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist()),
         caches=(),
         alarms=(),
+        queues=reports(tables, as_of_s=now_s),
     )
-    return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
+    alarms = [*region_alarms(status, tables, settings, now_s=now_s)]
+    alarms += [*arrival_alarms(tables, settings, now_s=now_s), *queue_alarms(status.queues)]
+    return dataclasses.replace(status, alarms=tuple(alarms))
 
 
 def champion_line(status: Status) -> str:

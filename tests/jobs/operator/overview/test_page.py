@@ -12,9 +12,10 @@ from operator_site import BAD_WORDS, HOSTILE, environment, figures, lfn, loaded,
 
 from features.common.errors import printable
 from features.common.times import parse_as_of
-from features.results import PROMOTIONS
+from features.results import ARRIVALS, PROMOTIONS
 from features.schema import CONTENTS, PLANS
 from jobs.ground.settings.tree import Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
@@ -60,8 +61,12 @@ def marked(settings: Settings, request: PageRequest = PageRequest(), *, now_s: i
 
 
 def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
+    late = {"source": "rucio_traces", "rows": 3, "rejected_share": 0.0, "complete": False}
+    late |= {"why": "3 reads in 1h, where 40 are usual"}
+    Tables(settings.tables.root).replace_rows(ARRIVALS, [late], MomentKey.at(NOW_S - 600, "default"))
     text = marked(settings).text
     answer = status.run(settings, now_s=NOW_S)
+    assert "incomplete" in {alarm.name for alarm in answer.alarms}
     for alarm in answer.alarms:
         words, remedy = (of.replace("`", "") for of in (alarm.text, alarm.remedy))
         assert f"{alarm.severity} {alarm.name} ({alarm.about}): {words}. To do: {remedy}." in text
