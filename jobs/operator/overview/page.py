@@ -147,7 +147,7 @@ def _template(name: str) -> jinja2.Template:
     environment.globals |= {
         "amount": amount,
         "files": lambda number: _whole(f"{count(number)} {'file' if number == 1 else 'files'}"),
-        "percent": lambda share, digits=0: _whole(percent(share, digits)),
+        "percent": lambda share, digits=0: "–" if share is None else _whole(percent(share, digits)),
         "count": lambda number: _whole(count(number)),
         "kept_s": f"{KEPT_S:.0f}",
         "refresh_s": REFRESH_S,

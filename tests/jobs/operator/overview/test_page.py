@@ -1,5 +1,6 @@
 """The operator's pages by tables written here, and by tables that are missing, damaged or lie."""
 
+import datetime as dt
 import re
 import shutil
 import sqlite3
@@ -7,13 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from access_rows import accesses
 from html_page import Page
 from operator_site import BAD_WORDS, HOSTILE, environment, figures, lfn, loaded, planted
 
 from features.common.errors import printable
 from features.common.times import parse_as_of
 from features.results import ARRIVALS, PROMOTIONS
-from features.schema import CONTENTS, PLANS
+from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
@@ -94,6 +96,13 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
         "none heard by this service",
     ):
         assert words in text, words
+
+
+def test_reads_of_which_it_is_unknown_what_was_fetched_have_no_ratio(settings: Settings) -> None:
+    at = dt.datetime.fromtimestamp(NOW_S - 600, dt.UTC)
+    reads = accesses([{"accessed_at": at}], cache="xc2", source="xcache_gstream")
+    Tables(settings.tables.root).replace_arrow(ACCESSES, reads)
+    assert "last 24 hours 0 B – 0 B last 24 hours 1 more reads, of which" in marked(settings).text
 
 
 @pytest.mark.parametrize("action", ["", "pin", "evict"])
