@@ -117,6 +117,7 @@ class Renderer:
         listed = known(f"plan {cache}", lambda: plans.listed(request, now_s), now_s=now_s)
         why = known(f"why {cache}", lambda: plans.why(request), now_s=now_s) if request.item else None
         values = {"asked": request, "listed": listed, "why": why, "title": cache, "step": ITEMS_SHOWN}
+        values |= {"objective": self._settings.plan.objective}
         return _template("plan.html").render(values, up="../../", now_s=now_s, style="")
 
     def file(self, *, now_s: int) -> str:

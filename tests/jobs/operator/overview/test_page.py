@@ -25,6 +25,7 @@ from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
 from prefetch.placement.pages import PageRequest
+from prefetch.plan.value import Objective
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {
@@ -131,6 +132,16 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
     assert [row["action"] for row in planned if row["name"] == lfn(i)] == (
         [explained.action] if explained.action else []
     )
+
+
+@pytest.mark.parametrize(("objective", "unit"), [("bytes", "MB expected to be read"), ("requests", "reads")])
+def test_what_a_file_is_worth_is_in_the_unit_of_the_objective(
+    settings: Settings, objective: str, unit: str
+) -> None:
+    by = settings.model_copy(
+        update={"plan": settings.plan.model_copy(update={"objective": Objective(objective)})}
+    )
+    assert re.search(rf"Value [0-9.]+ {unit}", marked(by, PageRequest("xc1", item=lfn(91))).text)
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:
