@@ -13,7 +13,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import OUTCOME_NOTE, Row, select
+from jobs.ground.text import OUTCOME_NOTE, Row, count, select
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
@@ -23,6 +23,7 @@ from prefetch.outcomes import Use
 from replay.comparison import PLAN
 
 PLAN_ROWS = 12  # plan items shown per action; the plans table holds all of them
+OUTCOME_ROWS = 200  # pushed files shown; the outcomes table holds all of them
 _REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "wasted_bytes", "refetch_bytes", "byte_gap_closed"),
@@ -190,8 +191,8 @@ def _outcome_sections(tables: Tables) -> Iterator[Section]:
     if measured:
         yield Section(
             title="What was pushed, file by file",
-            note="Every file that was fetched or pinned, best first.",
-            rows=[select(row, _OUTCOME_COLUMNS) for row in measured],
+            note=f"The best of the {count(len(measured))} files that were fetched or pinned.",
+            rows=[select(row, _OUTCOME_COLUMNS) for row in measured[:OUTCOME_ROWS]],
         )
 
 

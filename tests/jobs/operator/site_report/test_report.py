@@ -69,22 +69,25 @@ def test_the_report_of_a_region_is_of_no_other_in_the_same_tables(tables: Tables
 
 
 def test_what_was_pushed_is_shown_with_what_it_earned_though_others_were_pushed_since(
-    tables: Tables, tmp_path: Path
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, later = (
         ("2026-03-01", "2026-03-01T00:00:00Z", "xc1"),
         ("2026-03-03", "2026-03-03T00:00:00Z", "xc2"),
     )
-    item = {"item_id": "1", "did": "cms:/f", "action": "pin"}
-    done = item | {"state": "done", "attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(1, 0)}
-    tables.replace_rows(RECEIPTS, [done], first)
-    tables.replace_rows(RECEIPTS, [done | {"item_id": "2", "state": "failed"}], later)
-    earned = item | {"n_hits": 3, "bytes_saved": 4000, "bytes_spent": 0, "bytes_wasted": 0, "use": "read"}
-    tables.replace_rows(OUTCOMES, [earned], first)
+    items = [{"item_id": name, "did": f"cms:/{name}", "action": "pin"} for name in "ab"]
+    done = {"state": "done", "attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(1, 0)}
+    tables.replace_rows(RECEIPTS, [item | done for item in items], first)
+    tables.replace_rows(RECEIPTS, [items[0] | done | {"item_id": "c", "state": "failed"}], later)
+    earned = {"n_hits": 3, "bytes_spent": 0, "bytes_wasted": 0, "use": "read"}
+    earned_by_size = [item | earned | {"bytes_saved": n} for item, n in zip(items, (1000, 4000), strict=True)]
+    tables.replace_rows(OUTCOMES, earned_by_size, first)
+    monkeypatch.setattr(build, "OUTCOME_ROWS", 1)
     build.run(Settings.load(env={}, tables=tables.root), out=tmp_path / "page.html")
-    text = Page((tmp_path / "page.html").read_text()).text
-    assert "The plan Of cache xc1 at 2026-03-01T00:00:00Z." in text
-    assert "Of cache xc1 at 2026-03-01T00:00:00Z. Receipts: 1 done." in text and "4 kB" in text
+    page = Page((tmp_path / "page.html").read_text())
+    assert "The plan Of cache xc1 at 2026-03-01T00:00:00Z." in page.text
+    assert "Of cache xc1 at 2026-03-01T00:00:00Z. Receipts: 2 done." in page.text and "5 kB" in page.cells
+    assert "The best of the 2 files" in page.text and "cms:/b" in page.cells and "cms:/a" not in page.cells
 
 
 REGIONS = (Region("near", ("*.es",), 9.0),)
