@@ -244,7 +244,11 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     damaged = run(settings, now_s=NOW_S)
     (alarm,) = damaged.alarms
     assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
-    assert "cannot read what the steward reports in xc1.json" in alarm.text
+    assert "cannot read what the steward reports in xc1.json: it is damaged" in alarm.text
+    path.unlink()
+    path.symlink_to(path)
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert "xc1.json: Too many levels of symbolic links; let this account read it" in alarm.text
     line, since = steward_line(calm), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")
