@@ -122,7 +122,7 @@ def doctor(settings: Settings) -> None:
     """
     from jobs.operator.operate import doctor as job
 
-    checks = job.run(settings)
+    checks = list(job.run(settings))
     rows = [
         {"part": check.part, "state": check.state, "found": f"{check.configured}: {check.detail}"}
         for check in checks

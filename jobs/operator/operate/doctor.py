@@ -43,12 +43,8 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to as
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
-def run(settings: Settings) -> list[Check]:
+def run(settings: Settings) -> Iterator[Check]:
     """Every check, in the order of the loop."""
-    return list(_checks(settings))
-
-
-def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
     if has_spark():
         yield _java()
