@@ -86,7 +86,7 @@ def test_links_of_the_docs_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_the_docs_have_the_options_that_they_are_given(page: Path) -> None:
-    for line in re.findall(r"cachecast ((?:[^\n`]|\\\n)+)", page.read_text()):
+    for line in re.findall(r"cachecast ((?:\\\n|[^\n`])+)", page.read_text()):
         words = line.replace("\\\n", " ").split()
         command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
         given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line))
