@@ -37,6 +37,8 @@ def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file in it")
+        if path.exists() and not path.is_file():  # /dev/null would be a file then
+            raise InputError(f"cannot write {path}: it is a device or a pipe; name a file")
         _check_folder(path, path.absolute().parent)
     return path
 

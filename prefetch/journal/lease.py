@@ -52,7 +52,8 @@ def _machine() -> str:
 def _started(pid: int) -> str:
     # A process id is used again; with the start time (clock ticks since boot) it is unique.
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Its name may be bytes that are no text.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return "gone"
     return "gone" if fields[0] == "Z" else fields[19]

@@ -78,6 +78,6 @@ def _resolved(address: str) -> list[_Address]:
         raise ConfigError("caches", f"{address[:100]!r} is no address; write host:port")
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         answers = []
     return [(host, port), *((plain_address(str(answer[4][0])), port) for answer in answers)]

@@ -6,6 +6,7 @@ CACHECAST_URL names the service, in the environment of the daemons.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -93,9 +94,10 @@ def _ask(question: dict[str, object]) -> dict | str:
     request = urllib.request.Request(f"{URL}/score", body, kind)  # noqa: S310 - the operators' own URL
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
-            return json.load(reply)
-    except (OSError, ValueError) as error:
-        return str(error)
+            answer = json.load(reply)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return " ".join(str(error).split())
+    return answer if isinstance(answer, dict) and "sites" in answer else "answers, but not as this service"
 
 
 def _value(name: str, ad: dict[str, str]) -> str:

@@ -145,7 +145,7 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if port > _MOST_PORT:
+    if not 0 <= port <= _MOST_PORT:
         raise ConfigError("serve.port", f"{port} is no port; give one up to {_MOST_PORT}, or 0")
     try:
         socket.getaddrinfo(host or None, port, family)

@@ -213,6 +213,7 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], wo
     ("words", "why"),
     [
         (["--port", "99999"], "serve.port: 99999 is no port"),
+        (["--port", "-1"], "serve.port: -1 is no port"),
         (["--host", "x..y"], "serve.host: 'x..y' is no address of this machine"),
         (["--host", "\udcff"], "serve.host: '\\udcff' is no address of this machine"),
     ],

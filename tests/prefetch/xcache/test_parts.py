@@ -281,3 +281,4 @@ def test_what_a_drained_node_holds_may_be_fetched_by_others(
 def test_a_configured_address_must_be_one() -> None:
     with pytest.raises(ConfigError, match="is no address"):
         Redirector("root://r:1094", {"n1": ["n1"]})
+    Redirector("root://r:1094", {"n1": ["n..1:1094"]})  # no name has this address

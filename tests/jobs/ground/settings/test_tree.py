@@ -130,6 +130,12 @@ def test_a_cache_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_folder_whose_settings_have_another_name_than_base_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text('[region]\nname = "emea"\n')
+    with pytest.raises(ConfigError, match=r"has no base\.toml, and site\.toml is not read"):
+        load(tmp_path)
+
+
 def test_an_error_names_the_layer_that_has_the_key(tmp_path: Path) -> None:
     (tmp_path / "caches").mkdir()
     (tmp_path / "base.toml").write_text("[plan]\nread_once_below = 0.5\n")
