@@ -72,8 +72,7 @@ class FileClose:
     @property
     def disk_bytes(self) -> int:
         """Bytes of the file on disk at the close; the last block may be short, where the size is known."""
-        blocks = self.n_blks_done * self.blk_size
-        return min(self.size_bytes, blocks) if self.size_bytes else blocks
+        return min(self.size_bytes or _INT64_MAX, self.n_blks_done * self.blk_size)
 
     @property
     def is_ours(self) -> bool:

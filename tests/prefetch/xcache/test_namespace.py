@@ -84,6 +84,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
     (root / "store/link.cinfo").symlink_to(outside / "x.cinfo")
     (root / "store/data").symlink_to(outside / "x.cinfo")
     (root / "store/loop").symlink_to(root)
+    (root / "store/itself").symlink_to("itself")
     os.mkfifo(root / "store/pipe.cinfo")
     assert names(root) == ["/store/own"]
     assert faults(root) == {

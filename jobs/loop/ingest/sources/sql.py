@@ -33,9 +33,8 @@ LATEST_S = 4102444800
 # Milliseconds start in September 2001: seconds of our days would be January 1970.
 EARLIEST_MS = 10**12
 # Fields of JSON records that name a person, with their value.
-_PERSON = (
-    '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info|tid))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
-)
+_PEOPLE = "usr|usrdn|account|user|user_dn|username|app_info|tid|token_subject|token_username|remote_ip"
+_PERSON = f'"((?:data[.])?(?:{_PEOPLE}))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
 _POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"

@@ -34,8 +34,9 @@ def query() -> sql.Query:
 
     `bytes_missed` is null where it follows from the cache's records before: see `jobs.loop.ingest.fetched`.
     """
-    moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
-    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
+    times = ("attach_t", "detach_t", "received_t")
+    sizes = ("b_hit", "b_miss", "b_bypass", "b_todisk", "disk_bytes")
+    moments = {f"{name}_us": sql.micros(name) for name in times}
     return sql.Query(
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
