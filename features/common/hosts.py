@@ -76,14 +76,15 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-_BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
-_AFTER_HOST = r"[:/].*$"
+_AROUND_HOST = r"(?s)^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?(?:\[([^\]/]*)\]|([^:/]*)).*$"
 
 
 def hosts_of(origins: pa.StringArray) -> pa.StringArray:
-    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE counts as a host."""
-    host = pc.replace_substring_regex(origins, _BEFORE_HOST, "")
-    return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
+    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE counts as a host.
+
+    Of an IPv6 address in brackets it is the address.
+    """
+    return pc.utf8_lower(pc.replace_substring_regex(origins, _AROUND_HOST, r"\1\2"))
 
 
 def stated(origins: pa.StringArray) -> pa.StringArray:
