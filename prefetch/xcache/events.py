@@ -13,6 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from features.common import strict_json
 from features.common.errors import InputError
+from features.common.hosts import plain_address
 from prefetch.xcache import fstream
 
 MAX_DATAGRAM_BYTES: Final = 65535
@@ -64,6 +65,11 @@ class FileClose:
     index: int
     received_t: int
     port: str = ""
+
+    @property
+    def address(self) -> str:
+        """The server's host in its one form, as settings name it."""
+        return plain_address(self.host.removeprefix("[").removesuffix("]"))
 
     @property
     def read_bytes(self) -> int:

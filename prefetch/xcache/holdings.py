@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -152,10 +153,11 @@ class LatestCloses:
         return Held(lfn, size_bytes, on_disk, bool(complete), detach_t, False)
 
     def _is_ours(self, event: FileClose) -> bool:
-        host = event.host.lower()
+        host = event.address.lower()
         return not self._hosts or host in self._hosts or f"{host}:{event.port}" in self._hosts
 
 
 def _row(event: FileClose) -> tuple[str, int, int, bool, int]:
-    on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
-    return event.lfn, event.size_bytes, on_disk, event.complete, event.detach_t
+    name = re.sub("/+", "/", f"/{event.lfn}")  # some servers report names without the slash, or with two
+    on_disk = min(event.disk_bytes, event.size_bytes)
+    return name, event.size_bytes, on_disk, event.complete, event.detach_t

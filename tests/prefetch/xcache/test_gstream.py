@@ -225,3 +225,15 @@ def test_the_last_close_of_a_file_counts(tmp_path: Path) -> None:
         stream.write(framed(3, lfn="/x", n_blks_done=0, detach_t=NOW + 9))
     assert latest.of("/x") == Held("/x", 9, 0, False, NOW + 9, False)
     assert latest.of("/y") is None
+    with path.open("ab") as stream:
+        stream.write(framed(4, lfn="z/z") + framed(5, lfn="//z//zz"))
+    assert latest.of("/z/z") and latest.of("/z/zz")
+
+
+@pytest.mark.parametrize("host", ["[2001:DB8::17]", "2001:db8:0::17"])
+def test_a_close_is_of_the_host_that_settings_name(tmp_path: Path, host: str) -> None:
+    path = tmp_path / "capture.txt"
+    path.write_bytes(datagram(1, record("/x"), src={"host": host, "port": 1094}))
+    for named in ("2001:db8::17", "2001:db8::17:1094"):
+        assert LatestCloses(capture_reader(path), [named]).of("/x") is not None
+    assert LatestCloses(capture_reader(path), ["2001:db8::18"]).of("/x") is None

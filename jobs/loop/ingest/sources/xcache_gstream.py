@@ -6,7 +6,7 @@ from itertools import chain
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
-from features.common.hosts import names_a_server, plain_address
+from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
@@ -73,7 +73,7 @@ class Senders:
 
     def cache(self, event: FileClose) -> str | None:
         """The cache that sent `event`, null if nothing names it."""
-        host = plain_address(event.host.removeprefix("[").removesuffix("]"))
+        host = event.address
         if (named := self._site.cache_of(host, event.port)) is not None:
             return named
         name = event.inst or event.site or host * names_a_server(host)
