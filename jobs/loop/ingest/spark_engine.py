@@ -28,7 +28,7 @@ from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
 from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
 from jobs.loop.ingest.sources import Source, lines, workspace
-from jobs.loop.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
+from jobs.loop.ingest.sources.local import check_plain, finished_in, is_local, places_at, unpacked_bytes
 from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
@@ -154,7 +154,7 @@ class SparkEngine:
 
     def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
-        files = files_in([place for path in paths for place in places_at(path, request.path)])
+        files = finished_in([place for path in paths for place in places_at(path, request.path)])
         query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
         # A record may go over several lines: its file is read by one worker.
         most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize

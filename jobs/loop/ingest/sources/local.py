@@ -36,10 +36,9 @@ def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputF
     return sorted(set(files))
 
 
-def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
-    """The same without files still being written (`.part`), unless such a file is a place itself."""
-    places = list(places)
-    return [file for file in files_in(places) if file in places or not file.path.match(f"*{BEING_WRITTEN}")]
+def finished_in(places: Iterable[InputFile]) -> list[InputFile]:
+    """The same without files still being written (`.part`), unless an operator gave the path of one."""
+    return [file for file in files_in(places) if not (file.below and file.path.suffix == BEING_WRITTEN)]
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:

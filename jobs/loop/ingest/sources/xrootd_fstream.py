@@ -12,7 +12,7 @@ from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fstream_pairs, sql, urls
-from jobs.loop.ingest.sources.local import captures_in
+from jobs.loop.ingest.sources.local import finished_in
 from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
@@ -60,7 +60,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     reader, uri = FstreamReader(), places[0].uri
 
     def rows() -> Iterator[dict[str, object]]:
-        for file in captures_in(places):
+        for file in finished_in(places):
             try:
                 yield from (_row(record, file.uri, site) for record in reader.read(file))
             except NotPlainError as error:

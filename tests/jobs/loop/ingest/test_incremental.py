@@ -42,6 +42,8 @@ def test_an_hourly_pull_reads_what_is_new(
     (raw / "traces.2026-03-05.jsonl.part").write_text(trace(uuid="half"))
     again = pulled(engine, tables, str(raw / "traces.2026-03-{01,02,04,05}*"))
     assert (counts(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
+    for path in (str(raw), str(raw / "*05*")):  # what is half written waits, also if all is read again
+        assert pull_input.pull(engine, tables, source="rucio_traces", path=path, day=DAY).n_new == 0
     assert counts(pulled(engine, tables, str(raw / names[1]))) == (0, 0, 1)
     os.utime(raw / names[0], (1, 1))
     assert counts(pulled(engine, tables, days)) == (2, 0, 2)

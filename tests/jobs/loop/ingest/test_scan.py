@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from cinfo_writer import dump
 from typer.testing import CliRunner
 
@@ -77,7 +78,9 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
 
 
-def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path: Path) -> None:
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
     put(namespace, "/store/user/gone.root", cinfo(START))
@@ -97,9 +100,10 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
-    path = str(namespace)
-    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
-    assert (summary.n_new, summary.n_duplicates) == (0, 2)
+    monkeypatch.chdir(namespace)
+    for path in (str(namespace), "."):
+        summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
+        assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
