@@ -22,6 +22,7 @@ from jobs.loop.ingest.sources.local import (
     BEING_WRITTEN,
     check_answers,
     files_at,
+    files_in,
     is_local,
     local_path,
     places_at,
@@ -139,7 +140,7 @@ def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_
 
 def _n_unfinished(path: str, source: Source) -> int:
     """Number of the files at `path` that are still being written; 0 on another file system."""
-    files = files_at(path, whole=source.is_whole) if is_local(path) else ()
+    files = files_in(places_at(path), whole=source.is_whole) if is_local(path) else ()
     return sum(file.path.name.endswith(BEING_WRITTEN) for file in files)
 
 

@@ -22,8 +22,8 @@ _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
-    """The files at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order; see `files_in`."""
-    return files_in(places_at(path), whole=whole)
+    """The files at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order; see `finished_in`."""
+    return finished_in(places_at(path), whole=whole)
 
 
 def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
@@ -36,9 +36,13 @@ def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputF
     return sorted(set(files))
 
 
-def finished_in(places: Iterable[InputFile]) -> list[InputFile]:
-    """The same without files still being written (`.part`), unless an operator gave the path of one."""
-    return [file for file in files_in(places) if not (file.below and file.path.suffix == BEING_WRITTEN)]
+def finished_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
+    """The same without files still being written (`.part`), unless an operator gave the path of one.
+
+    Their writer may rename them at any moment.
+    """
+    files = files_in(places, whole=whole)
+    return [file for file in files if not (file.below and file.path.suffix == BEING_WRITTEN)]
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
@@ -69,7 +73,7 @@ def check_answers(path: str) -> None:
 
 def check_plain(path: str) -> None:
     """Raise InputError unless all files at `path` and below are plain: for readers that open by name."""
-    for file in files_at(path, whole=True):
+    for file in files_in(places_at(path), whole=True):
         with plain(file):
             pass
 
