@@ -2,7 +2,7 @@
 
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A datagram is
 a JSON header line, then one JSON record per line, then NUL or a newline. Source: `xrootd.mongstream pfc …
-send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Collector` writes captures. A binary datagram is kept
+send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Receiver` writes captures. A binary datagram is kept
 as one line of JSON: see `events.frame`. Numbers of datagrams show how many are missing.
 """
 
