@@ -32,14 +32,14 @@ from jobs.loop.ingest.sources.local import check_plain, finished_in, is_local, p
 from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
-    Merge,
-    Parse,
     Reader,
     counts,
     frame_lines,
     frame_rows,
     local_lines,
+    parsed,
     stored,
+    written,
 )
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
@@ -99,7 +99,7 @@ class SparkEngine:
             n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
             most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
             n_parts = min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
-            parse = Parse(records.query, n_parts, records.read)
+            parse = functools.partial(parsed, query=records.query, n_parts=n_parts, read=records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             counted = self._counts(parts, n_parts, records)
             days = set(counted["day"].to_pylist())
@@ -186,7 +186,7 @@ class SparkEngine:
         old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))
         into = Staging.of(tables, table)
         pieces = parts.union(old.partitionBy(n_parts + 1, int))
-        merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
+        merged = self._context.runJob(pieces, functools.partial(written, into=into), list(range(n_parts)))
         changed = sorted({part.file.key[0] for part in merged if part.n and part.file.key})
         n_new, n_late = sum(part.n for part in merged), sum(part.n_late for part in merged)
         changes = Changes(n_new, n_late, tuple(changed))
