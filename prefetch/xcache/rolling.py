@@ -92,7 +92,7 @@ class RollingFiles:
             if self._file is not None:
                 os.fdatasync(self._file)
             if not self._is_named:
-                _sync_folder(self._folder)
+                files.sync_folder(self._folder)
                 self._is_named = True
         except OSError as error:
             raise self._unwritable(error) from error
@@ -166,7 +166,7 @@ def _finish(file: int, path: Path) -> None:
             path.unlink()
     finally:
         os.close(file)
-    _sync_folder(path.parent)
+    files.sync_folder(path.parent)
 
 
 def _cut(file: int) -> None:
@@ -175,14 +175,6 @@ def _cut(file: int) -> None:
     tail = os.pread(file, _MAX_LINE_BYTES, max(0, end - _MAX_LINE_BYTES))
     if n_torn := len(tail) - (tail.rfind(b"\n") + 1):
         os.ftruncate(file, end - n_torn)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _number(path: Path) -> int:
