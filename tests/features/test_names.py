@@ -6,8 +6,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from name_oracle import parse_name
 
-from features.common.names import NameParts, name_parts, parse_name, part
+from features.common.names import NameParts, name_parts, part
 
 ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
 GOLDEN = {
