@@ -95,9 +95,9 @@ class FstreamReader:
     @property
     def n_lost(self) -> int:
         """Datagrams missing from the servers' numbering, in the order of their windows."""
-        numberings = Numberings(fstream.PSEQ_MODULUS)
+        numberings = Numberings()
         for _, _, pseq, server in sorted(self._numbers, key=lambda number: number[:2]):
-            numberings.note(server, pseq)
+            numberings.note(server, pseq, fstream.PSEQ_MODULUS)
         return numberings.n_lost
 
     def read(self, path: Path | InputFile) -> Iterator[Access | Fault]:

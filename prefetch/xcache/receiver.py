@@ -17,7 +17,7 @@ from features.common.errors import InputError, ServiceError
 from features.common.input_files import InputFile
 from prefetch.xcache import fstream
 from prefetch.xcache.events import BINARY, MAX_DATAGRAM_BYTES, ReportSender, frame, is_kept, read_datagram
-from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
+from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings, note
 from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles, append
 
 COUNTS: Final = (
@@ -73,7 +73,7 @@ class Receiver:
         self._quota = quota
         self._is_full = False
         self._now_s = now_s
-        self._numberings = Numberings(PSEQ_MODULUS)
+        self._numberings = Numberings()
         self._lives: dict[Hashable, int] = {}
         self._socket = listening(host, port)
         self.port: int = self._socket.getsockname()[1]

@@ -13,7 +13,7 @@ from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
 from jobs.loop.ingest.sources.local import finished_in
 from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.events import FileClose
-from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings
 
 _SHOWN_HOSTS = 3  # hosts under one name that a warning lists
 _SCHEMA = pa.schema(
@@ -54,7 +54,7 @@ def query() -> sql.Query:
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
     """Accesses of the captures at `places`, one stream in order of their names; see `workspace.Decode`."""
-    numberings, senders = Numberings(PSEQ_MODULUS), Senders(site)
+    numberings, senders = Numberings(), Senders(site)
     events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in finished_in(places))
     space.take(query().reading(site), batches_of(events, _SCHEMA))
     space.alarms += senders.alarms()

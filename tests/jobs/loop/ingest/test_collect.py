@@ -28,7 +28,7 @@ from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.local import finished_in, places_at
-from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings
+from prefetch.xcache.gstream import Numberings
 
 STOP_S = 30.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""
@@ -100,7 +100,7 @@ def n_kept(folder: Path) -> int:
 
 def captured(folder: Path) -> Capture:
     """All finished captures, as the reader takes them."""
-    numberings = Numberings(PSEQ_MODULUS)
+    numberings = Numberings()
     captures = [read_capture(path, numberings) for path in finished_in(places_at(str(folder)))]
     records = tuple(record for capture in captures for record in capture.records)
     return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
