@@ -81,7 +81,7 @@ class CaptureReader:
                 yield from self._rest()
         except OSError as error:
             raise InputError(
-                f"cannot read g-stream capture {os.fspath(self._path)}: {error.strerror}"
+                f"cannot read g-stream capture {os.fspath(self._path)}: {error.strerror or error}"
             ) from error
 
     def close(self) -> None:

@@ -109,9 +109,11 @@ def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert (reader.n_lost, reader.n_malformed) == (0, 0)
 
 
-def test_a_missing_capture_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        read_capture(tmp_path / "none")
+def test_a_missing_or_broken_capture_is_an_input_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "broken.gz").write_bytes(b"junk" * 9)
+    for name, why in (("none", "No such file"), ("broken.gz", "incorrect header")):
+        with pytest.raises(InputError, match=f"cannot read g-stream capture .*/{name}: .*{why}"):
+            read_capture(tmp_path / name)
 
 
 NOW = 1_700_000_000
