@@ -21,6 +21,7 @@ from jobs.loop.ingest.sources import Site, Source
 from jobs.loop.ingest.sources.local import (
     BEING_WRITTEN,
     check_answers,
+    check_no_login,
     files_at,
     files_in,
     is_local,
@@ -47,6 +48,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
     source or unusable tables.
     """
+    check_no_login(path)
     tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:

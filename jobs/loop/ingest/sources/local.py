@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from features.common import files
-from features.common.errors import InputError, NotPlainError
+from features.common.errors import InputError, NotPlainError, without_login
 from features.common.input_files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
@@ -19,6 +19,8 @@ _PACKED = (".gz", ".bz2", ".zst", ".parquet")
 _UNPACKED = 10  # bytes in memory of a byte in a packed file, about
 WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
+# A key may have a slash in it.
+_LOGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]*://(?:[^/]*|[^/]*:[^/]*[^]0-9/][^/]*/.*)@")
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
@@ -63,6 +65,13 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
     if not paths:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
     return [_below(root, path) for path in paths]
+
+
+def check_no_login(path: str) -> None:
+    """Raise InputError for a URL with a login, as messages and tables show it."""
+    if _LOGIN.match(path):
+        plain_url = without_login(path)
+        raise InputError(f"cannot read {plain_url} by a login in its URL; give keys in the environment")
 
 
 def check_answers(path: str) -> None:

@@ -203,6 +203,9 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         ("xcache_gstream", "webhdfs://nn:9870/x", InputError, "this machine, hdfs:// and s3a://"),
         ("xcache_gstream", "s3a://bucket/*", InputError, "s3a://bucket/prefix"),
         ("xrootd_fstream", "hdfs://127.0.0.1:9/x", ServiceError, "is it up"),
+        ("rucio_traces", "s3a://KEY:s3cr3t@bucket/x", InputError, "s3a://bucket/x by a login in its URL"),
+        ("rucio_traces", "s3a://KEY:s3cr3t/+s3cr3t@bucket/x", InputError, "s3a://bucket/x by a login"),
     ):
-        with pytest.raises(kind, match=reason):
+        with pytest.raises(kind, match=reason) as caught:
             pull.run(settings, source=source, path=path, day_s=START_S)
+        assert "s3cr3t" not in str(caught.value)
