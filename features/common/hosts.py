@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
 
-_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -62,7 +62,7 @@ def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:
         if match is None:
             return False
         if match["six"] is not None:
-            return _ip(match["six"]) is not None
+            return ":" in match["six"] and _ip(match["six"]) is not None
         host = match["name"].removesuffix(".")
         return host in known or _ip(host) is not None
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) ->
     summary, left = pulled(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
     assert len(left) == 1
     assert set(summary.n_rejected) == {"a part of a record: its beginning or its end is missing"}
+
+
+def test_a_string_without_an_end_costs_no_more_than_its_bytes(tmp_path: Path) -> None:
+    began = time.monotonic()
+    summary, rows = pulled(tmp_path / "in", '{\n "' + '\\"' * 10**6 + "\n}\n" + as_condor_prints(ads()[:1]))
+    assert (len(rows), sum(summary.n_rejected.values())) == (1, 1)
+    assert time.monotonic() - began < 60
 
 
 def of_lines(tmp_path: Path, source: str, *records: dict[str, Any]) -> PullSummary:
