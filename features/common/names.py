@@ -140,7 +140,7 @@ RULES: tuple[Rule, ...] = (
 
 def did_parts(dids: pa.Array) -> pa.StructArray:
     """`scope` and `name` of each DID `scope:name`; null for a text without a colon."""
-    return pc.extract_regex(dids, r"^(?P<scope>[^:]*):(?P<name>.*)$")
+    return pc.extract_regex(dids, r"(?s)^(?P<scope>[^:]*):(?P<name>.*)$")
 
 
 def names_of(dids: pa.Array) -> pa.Array:
