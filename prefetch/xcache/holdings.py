@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import re
 import signal
 import sqlite3
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from features.common.errors import InputError, TargetUnavailable
+from prefetch.lfn import reported
 from prefetch.target import Held
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
 from prefetch.xcache.events import FileClose
@@ -158,6 +158,5 @@ class LatestCloses:
 
 
 def _row(event: FileClose) -> tuple[str, int, int, bool, int]:
-    name = re.sub("/+", "/", f"/{event.lfn}")  # some servers report names without the slash, or with two
     on_disk = min(event.disk_bytes, event.size_bytes)
-    return name, event.size_bytes, on_disk, event.complete, event.detach_t
+    return reported(event.lfn), event.size_bytes, on_disk, event.complete, event.detach_t
