@@ -263,8 +263,11 @@ class Heartbeat(NamedTuple):
 _HEARTBEAT: Final = pydantic.TypeAdapter(Heartbeat)
 
 
-def read_heartbeat(folder: Path) -> Heartbeat:
-    """The heartbeat of the collector that writes to `folder`. Raises InputError if none does, or it hangs."""
+def check_heartbeat(folder: Path) -> Heartbeat:
+    """The heartbeat of the collector that writes to `folder`.
+
+    Raises InputError if none does, if it hangs, and while the captures fill their quota.
+    """
     path = folder / _HEARTBEAT_NAME
     try:
         age_s = time.time() - path.stat().st_mtime
@@ -278,12 +281,6 @@ def read_heartbeat(folder: Path) -> Heartbeat:
             f"{was} to {folder}, so that nothing is reported; start it: cachecast collect --port PORT "
             f"--out {folder}"
         )
-    return heartbeat
-
-
-def check_heartbeat(folder: Path) -> Heartbeat:
-    """As `read_heartbeat`. Raises InputError also while the captures fill their quota."""
-    heartbeat = read_heartbeat(folder)
     if heartbeat.is_full:
         raise InputError(
             f"captures in {folder} fill their quota, so that reports are refused; pull them, or raise "

@@ -85,9 +85,7 @@ class Senders:
     def alarms(self) -> Iterator[str]:
         for name, hosts in sorted(self._hosts.items()):
             if len(hosts) > 1:
-                servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (
-                    " …" if len(hosts) > _SHOWN_HOSTS else ""
-                )
+                servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + " …" * (len(hosts) > _SHOWN_HOSTS)
                 yield (
                     f"{servers} report as {name!r} and count as one cache; if they are several, say which is "
                     f'which: hosts = ["{min(hosts)}"] in [caches.NAME]'
