@@ -57,7 +57,7 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     They are read as one stream in order of the files' names. An open without a close stays without end and
     bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
     """
-    reader, uri = FstreamReader(), places[0].uri
+    reader, uri = FstreamReader(), places[0].uri if places else ""
 
     def rows() -> Iterator[dict[str, object]]:
         for file in finished_in(places):

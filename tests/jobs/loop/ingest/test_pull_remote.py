@@ -100,6 +100,15 @@ def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tables: T
     assert pulled(tables, folder, new=True).n_rows == 0
 
 
+@pytest.mark.parametrize("source", ["xcache_gstream", "xrootd_fstream"])
+def test_a_folder_in_which_no_file_is_finished_yet_is_no_error(
+    folder: str, tables: Tables, source: str
+) -> None:
+    put(folder, {"a.capture.part": capture(6)})
+    for new in (True, False):
+        assert pulled(tables, folder, source=source, new=new).n_rows == 0
+
+
 def test_an_f_stream_in_several_places_is_the_same(folder: str, data: Path, tmp_path: Path) -> None:
     lines = gzip.decompress((data / "osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(keepends=True)
     half = len(lines) // 2
