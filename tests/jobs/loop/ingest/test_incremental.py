@@ -1,6 +1,8 @@
+import contextlib
 import datetime as dt
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from raw_records import gstream, trace
@@ -100,3 +102,20 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     (raw / "gstream-3-20260305T000000Z.capture").write_text(gstream(["/store/f"]))
     both = again()
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())
+
+
+def test_a_pull_that_is_done_needs_no_lock_that_the_next_one_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, pull_it = Settings.load(tables=str(tmp_path / "tables"), env={}), pull_input.pull
+    (tmp_path / "a").write_text(trace())
+    with contextlib.ExitStack() as held:
+
+        def before_another(*args: Any, **options: Any) -> PullSummary:
+            summary = pull_it(*args, **options)
+            held.enter_context(Tables.of(settings).exclusive())
+            return summary
+
+        monkeypatch.setattr(pull_input, "pull", before_another)
+        path, day_s = str(tmp_path / "a"), 1772323200
+        assert pull.run(settings, source="rucio_traces", path=path, day_s=day_s, new_only=True).n_new == 1
