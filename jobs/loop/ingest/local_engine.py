@@ -139,12 +139,10 @@ def _merged(
 
 
 def forget_unpaired(tables: Tables, *, before_s: int) -> None:
-    """Delete the halves of days before that of `before_s` (since 1970)."""
-    with tables.exclusive():
-        base = tables.head(UNPAIRED)
-        old = [key for key in base.partitions if key[0] < day_label(before_s)]
-        if old:
-            tables.replace_each(UNPAIRED, [], base=base, drop=old)
+    """Delete the halves of days before that of `before_s` (since 1970), while another pull may be at work."""
+    base = tables.head(UNPAIRED)
+    if old := [key for key in base.partitions if key[0] < day_label(before_s)]:
+        tables.replace_each(UNPAIRED, [], base=base, drop=old)
 
 
 def _keep(tables: Tables, unpaired: pa.Table) -> None:

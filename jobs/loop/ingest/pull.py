@@ -58,9 +58,6 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
-    before_s = day_s - settings.collect.keep
-    if new_only:  # first, as another pull may hold the lock when this one is done
-        forget_unpaired(tables, before_s=before_s)
     summary = pull_input.pull(
         engine,
         tables,
@@ -80,6 +77,9 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         alarm = _no_row(path, n_unfinished)
         summary = dataclasses.replace(summary, alarms=(*summary.alarms, alarm))
     summary = dataclasses.replace(summary, n_unfinished=n_unfinished)
+    before_s = day_s - settings.collect.keep
+    if new_only:
+        forget_unpaired(tables, before_s=before_s)
     if not definition.has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not is_local(path):
