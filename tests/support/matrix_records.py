@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cinfo_writer import dump
+from cinfo_writer import put
 from monitoring import closing, fstream, opening
 
 from prefetch.xcache.cinfo import AccessRecord, CInfo
@@ -110,9 +110,8 @@ def write_cinfo(records: Sequence[Record], folder: Path) -> None:
         for record in records
     ]
     size = max(record["size"] for record in records)
-    path = folder / f"{records[0]['name'].lstrip('/')}.cinfo"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dump(CInfo(BLOCK, size, START, 0, len(accesses), 0, b"\x0f", tuple(accesses))))
+    info = CInfo(BLOCK, size, START, 0, len(accesses), 0, b"\x0f", tuple(accesses))
+    put(folder, records[0]["name"], info)
 
 
 WEEKS: dict[float, Any] = {0: 0, START: 2930, LATER: 7305}

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from features.common.errors import ConfigError
-from features.common.names import parse_name
+from features.common.names import tiers_of
 from jobs.ground.caches.inventory import check_withdrawals, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sources import RucioSettings
@@ -130,7 +130,7 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:
     """The inventory without test files and files that rules keep out: jobs read those directly."""
     dids = pa.array([dids_by_name[file.name] for file in held], pa.string())
-    tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
+    tiers = tiers_of(pa.array([file.name for file in held], pa.string()))
     codes, _ = treatments(settings.plan.planned_by, dids, tiers)
     left_out = (Treatment.NEVER, Treatment.TEST)
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]

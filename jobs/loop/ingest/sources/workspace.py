@@ -6,13 +6,10 @@ from the network.
 
 import itertools
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -22,6 +19,7 @@ from features.common.arrays import pages
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, Table, arrow_schema
+from jobs.ground.store.locks import scratch_folder
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
@@ -167,19 +165,16 @@ class Workspace:
 @contextmanager
 def opened(table: Table, *, memory: str = MEMORY, threads: int | None = None) -> Iterator[Workspace]:
     """A workspace for rows of `table`; `threads` defaults to the number of cores."""
-    folder = Path(tempfile.mkdtemp(prefix="cachecast-pull-"))
-    settings: _Settings = {
-        "memory_limit": memory,
-        "temp_directory": str(folder),
-        "preserve_insertion_order": False,
-    }
-    if threads is not None:
-        settings["threads"] = threads
-    try:
+    with scratch_folder("cachecast-workspace-") as folder:
+        settings: _Settings = {
+            "memory_limit": memory,
+            "temp_directory": str(folder),
+            "preserve_insertion_order": False,
+        }
+        if threads is not None:
+            settings["threads"] = threads
         with _connected(settings) as database:
             yield Workspace(database, table)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prepared(query: Query, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

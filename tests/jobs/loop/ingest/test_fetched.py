@@ -2,19 +2,20 @@
 
 import dataclasses
 import datetime as dt
-import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from monitoring import Sender
 from raw_records import catalogue
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
+from prefetch.xcache.events import frame
 
 START_S, DAY_S = 1772323200, 86400
 BLOCK, N_BLOCKS = 2**20, 30
@@ -65,24 +66,17 @@ class Cache:
         )
 
 
-def datagrams(closes: Sequence[Row], inst: str = "xc") -> list[str]:
+def datagrams(closes: Sequence[Row]) -> list[bytes]:
     """A datagram per close, as the collector writes it down."""
-    sent = []
-    for number, close in enumerate(closes):
-        header = {
-            **{"code": "g", "pseq": number % 4096, "stod": 1772323000, "sid": 1},
-            **{"src": {"site": "XC", "host": "h", "port": 1094, "inst": inst}, "gs": {"type": "C"}},
-        }
-        body = f"{json.dumps(header)}\n{json.dumps(close)}\n"
-        sent.append(f"@@{close['detach_t'] + 1} 4000 {len(body) + 1}\n{body}\0")
-    return sent
+    numbered = ((Sender("h", 1094, "xc", "XC", 1772323000, 1, n), close) for n, close in enumerate(closes))
+    return [frame(close["detach_t"] + 1, 4000, sender.gstream(close, ahead=0)) for sender, close in numbered]
 
 
-def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[pull_input.PullSummary]:
+def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[bytes]]) -> list[pull_input.PullSummary]:
     summaries = []
     for number, piece in enumerate(pieces):
         capture = folder / f"{number}.txt"
-        capture.write_text("".join(piece))
+        capture.write_bytes(b"".join(piece))
         summaries.append(
             pull_input.pull(
                 LocalEngine(), tables, source="xcache_gstream", path=str(capture), day=dt.date(2026, 3, 5)

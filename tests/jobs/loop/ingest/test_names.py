@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from cinfo_writer import dump
+from cinfo_writer import put
 from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, pull_text, tracer, traces
 
 from features.schema import ACCESSES, CONTENTS, REJECTS
@@ -146,10 +146,8 @@ def test_an_inventory_has_the_same_names(tables: Tables, tmp_path: Path) -> None
     held = {at: 5, "/eos/cms" + LFN: 5, "/store/test/xrootd/T1" + LFN: 3, "/ctao/raw": 1}
     cache = tmp_path / "cache"
     for name, size in held.items():
-        path = cache / f"{name[1:]}.cinfo"
-        path.parent.mkdir(parents=True, exist_ok=True)
         read = AccessRecord(AT_S, AT_S + 1, 1, 1, 0, 0, 1, 1, 0)
-        path.write_bytes(dump(CInfo(BLOCK, 5 * BLOCK, AT_S, 0, 1, 0, bytes([2**size - 1]), (read,))))
+        put(cache, name, CInfo(BLOCK, 5 * BLOCK, AT_S, 0, 1, 0, bytes([2**size - 1]), (read,)))
     scan.scan(tables, namespace=cache, cache="xc", as_of_s=AT_S, scopes={"/ctao": "acada"})
     rows = tables.read_arrow(CONTENTS).to_pylist()
     assert {row["did"]: row["name"] for row in rows} == {

@@ -5,7 +5,8 @@ import json
 import shutil
 from pathlib import Path
 
-from cinfo_writer import dump
+import pytest
+from cinfo_writer import put
 from typer.testing import CliRunner
 
 from features.common.errors import ConfigError
@@ -23,15 +24,9 @@ AS_OF = START + 86400
 DAY = dt.date(2026, 3, 2)
 
 
-def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
+def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> CInfo:
     accesses = [AccessRecord(at, end and at + end, 1, 100, merged, 0, 10**6, 500, 7) for at in starts]
-    return dump(CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses)))
-
-
-def put(namespace: Path, name: str, content: bytes) -> None:
-    path = namespace / f"{name[1:]}.cinfo"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    return CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses))
 
 
 def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path) -> None:
@@ -77,7 +72,9 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tmp_path: Path, data: Path)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
 
 
-def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path: Path) -> None:
+def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables, namespace = Tables(str(tmp_path / "tables")), tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
     put(namespace, "/store/user/gone.root", cinfo(START))
@@ -85,11 +82,8 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     # The cache merges the two records it has, and notes a third.
     merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
     third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
-    put(
-        namespace,
-        "/store/user/a.root",
-        dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
-    )
+    info = CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))
+    put(namespace, "/store/user/a.root", info)
     (namespace / "store/user/gone.root.cinfo").unlink()
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
     assert (answer.files, answer.new_accesses, answer.known_accesses) == (1, 1, 1)
@@ -97,9 +91,10 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(tmp_path:
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
-    path = str(namespace)
-    summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
-    assert (summary.n_new, summary.n_duplicates) == (0, 2)
+    monkeypatch.chdir(namespace)
+    for path in (str(namespace), "."):
+        summary = pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
+        assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
@@ -158,7 +153,7 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
     for order in (("early", "late"), ("late", "early")):
         tables = Tables(str(tmp_path / order[0] / "tables"))
         for name in order:
-            put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", dump(states[name]))
+            put(tmp_path / order[0] / name / "xc1", "/store/user/a.root", states[name])
             path = str(tmp_path / order[0] / name / "xc1")
             pull_input.pull(LocalEngine(), tables, source="xcache_cinfo", path=path, day=DAY)
         rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()

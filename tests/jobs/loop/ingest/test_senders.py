@@ -20,6 +20,7 @@ from jobs.loop.ingest import pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import PullSummary
 from jobs.operator.operate import doctor
+from prefetch.xcache.events import frame
 
 DAY = dt.date(2026, 3, 1)
 START = 1772323200
@@ -29,7 +30,7 @@ def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
     """A frame of a capture: one close at a server."""
     record = monitoring.close("/store/f", 1000, START + at + 1, b_hit=1000, b_miss=0, remotes=[])
     body = Sender(host, 1094, inst, "", START, len(host), at).gstream(record, ahead=0)
-    return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
+    return frame(START + at + 2, 9931, body)
 
 
 def pull(tables: Tables, source: str, path: Path, senders: dict[str, str] | None = None) -> PullSummary:
