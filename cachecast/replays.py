@@ -31,11 +31,7 @@ from replay.bounds import byte_bound
 from replay.curve import Curve
 from replay.policies.own import own_policies
 from replay.read import LoadedTrace
-from replay.read.assemble import EVERYTHING, Choice, assemble
-from replay.read.files import missing_size_of
-from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
-from replay.read.times import Clock, check_zone
 from replay.result import Result
 from replay.trace import Trace
 
@@ -97,28 +93,17 @@ def read_trace(
     (3, 30)
     """
     _check_words(columns, time_unit=time_unit, kind=kind)
-    if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        loaded_trace = read.read_trace(
-            path,
-            columns=columns,
-            time_unit=time_unit,
-            time_zone=time_zone,
-            kind=kind,
-            sort=sort,
-            missing_size=missing_size,
-            keep=CONTEXT,
-        )
-        return _noted(loaded_trace)
-    check_zone(time_zone)
-    table = TableSource("the table", _arrow(source))
-    is_ours = kind == "accesses" or (kind == "auto" and is_house(table, columns))
-    roles = house_roles(table, columns) if is_ours else foreign_roles(table, columns)
-    choice = Choice(EVERYTHING, keep=CONTEXT, missing_size=missing_size_of(missing_size))
-    return _noted(assemble(table, roles, choice, clock=Clock(time_unit, time_zone), sort=sort))
-
-
-def _noted(reads: LoadedTrace) -> LoadedTrace:
+    is_path = isinstance(source, str | os.PathLike)
+    reads = read.read_trace(
+        Path(source).expanduser() if is_path else TableSource("the table", _arrow(source)),
+        columns=columns,
+        time_unit=time_unit,
+        time_zone=time_zone,
+        kind=kind,
+        sort=sort,
+        missing_size=missing_size,
+        keep=CONTEXT,
+    )
     return reads._replace(notes=tuple(map(_in_python, reads.notes)))
 
 

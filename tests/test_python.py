@@ -121,6 +121,8 @@ def test_errors_and_notes_name_arguments_and_no_options(tmp_path: Path) -> None:
         (lambda: cachecast.read_trace("nowhere.csv"), "there is no trace nowhere.csv"),
         (lambda: cachecast.read_trace(READS, columns=["when"]), "columns are names by role"),  # type: ignore[arg-type]
         (lambda: cachecast.read_trace(READS, time_unit=3), "time_unit is a word"),  # type: ignore[arg-type]
+        (lambda: cachecast.read_trace(READS, time_unit="min"), "no time unit 'min'"),
+        (lambda: cachecast.read_trace(READS, kind="best"), "no trace kind 'best'"),
         (lambda: cachecast.replay(READS, "lru", None), "not a size: None"),  # type: ignore[arg-type]
         (lambda: cachecast.replay(READS, "lru", 1.5), "not a size: 1.5"),
         (lambda: cachecast.replay(READS, "lru", True), "not a size: True"),

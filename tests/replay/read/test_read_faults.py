@@ -240,6 +240,7 @@ def test_lcs_is_known_by_its_magic_and_has_64_bit_sizes(
         (lcs([(2, 1, 5), (1, 1, 5)]), "lcs", "row 2 has time 1, earlier than 2"),
         (oracle([]), "oracleGeneral", "no row"),
         (gzip.compress(oracle(), mtime=0)[:-12], "oracleGeneral", "cannot be decompressed|cut off"),
+        (b"\x1f\x8b\x08 damaged", "lcs", "cannot be decompressed"),
     ],
 )
 def test_faults_are_told_with_the_record(tmp_path: Path, raw: Any, kind: Any, match: str) -> None:
