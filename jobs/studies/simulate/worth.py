@@ -174,10 +174,10 @@ class _Case:
 
     def same_as(self, saved_bytes_per_day: float | None) -> float | None:
         """The bytes of disk that LRU needs more to fetch so much less; infinite: it cannot. None: unknown."""
-        if saved_bytes_per_day is None:
-            return None
-        wan = self.rows[LRU].result.wan_bytes - saved_bytes_per_day * self.n_days
-        capacity = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
+        if saved_bytes_per_day is None or saved_bytes_per_day <= 0:
+            return None if saved_bytes_per_day is None else 0.0
+        hit_bytes = self.rows[LRU].result.hit_bytes + round(saved_bytes_per_day * self.n_days)
+        capacity = self.curve.capacity_for(byte_hit_ratio=hit_bytes / self.requested)
         return math.inf if capacity is None else float(max(0, capacity - self.capacity_bytes))
 
     def drawn(self) -> Iterator[tuple[int, float]]:

@@ -15,9 +15,12 @@ from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
 from jobs.studies.simulate import worth
 from models.evaluation.metrics import mean_interval
+from replay.comparison import Row
+from replay.curve import lru_curve
 from replay.policies import run_policy
 from replay.read import read_trace
 from replay.study.benefit import BenefitModel, BytesRead, cost
+from replay.trace import Trace
 
 CAPACITY = 3000
 N_DAYS = 32
@@ -69,6 +72,14 @@ def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None
         same = CAPACITY + parse_bytes(finding.split(": ")[1].split(" (")[0].rstrip("."))
         again = run_policy("lru", reads, same + 100, count_from_s=from_s)
         assert again.wan_bytes <= options["a steward"]["wan_bytes_per_day"] * n_days
+
+
+def test_what_saves_nothing_needs_no_more_disk() -> None:
+    """A file larger than the cache is read past it; of so small a cache the curve is no replay."""
+    reads = Trace(np.arange(3), np.array([0, 1, 0]), np.array([10, 30]))
+    row = Row(20, "lru", run_policy("lru", reads, 20), 0.0)
+    case = worth._Case(20, 40, {"lru": row}, row, lru_curve(reads))
+    assert [case.same_as(saved) for saved in (None, -1.0, 0.0, 1.0)] == [None, 0.0, 0.0, math.inf]
 
 
 def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any, tmp_path: Path) -> None:
