@@ -20,7 +20,6 @@ from jobs.studies.simulate.study_sections import (
 )
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
-from replay.study.benefit import Tier
 from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
@@ -80,7 +79,6 @@ def write_study(
         ),
         regions=settings.origin_regions,
         model=settings.benefit.model,
-        tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
     )
     done = 0
 

@@ -13,6 +13,7 @@ import pytest
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
+from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate import worth
 from models.evaluation.metrics import mean_interval
 from replay.comparison import Row
@@ -101,12 +102,16 @@ def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any,
 def test_hours_grow_with_the_distance_and_have_a_price_of_their_own() -> None:
     model = BenefitModel()
     near, far = (worth.Value(model, worth.SiteFacts(rtt_ms=rtt, core_hour=2)) for rtt in (9.4, 150))
-    saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.zeros((1, 1), np.int64)), model)
-    hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.full((1, 1), 10**12)), model)
+    saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.array([0])), model)
+    hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.array([10**12])), model)
     assert far.hours(1e12) == pytest.approx(saved.core_hours - hit.core_hours)
     assert 0 < near.hours(1e12) < far.hours(1e12)
     assert far.money(1e12) == pytest.approx(365 * 2 * far.hours(1e12))
     assert worth.Value(model, worth.SiteFacts(core_hour=2)).money(1e12) is None
+    disks = Settings.load(env={"CACHECAST_BENEFIT__MEDIUM": "hdd"}).benefit.model
+    assert worth.Value(disks, worth.SiteFacts(rtt_ms=150)).hours(1e12) == pytest.approx(
+        far.hours(1e12) - 1e12 / 3600 * (1 / 13.9e6 - 1 / 986e6)
+    )
 
 
 def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: Path) -> None:
