@@ -24,6 +24,7 @@ PLAIN = "time,id,size\n1,7,10\n2,8,20\n4,7,10\n"
         ("time,id,size", {"item": "lbn"}, "no column lbn. It has time, id, size"),
         ("time,id,size", {"object": "id"}, "no role object; the roles are time, item, size, close, read"),
         ("time,id,size", {"item": "id", "dataset": "id"}, "column id is given two roles"),
+        ("time,id,size", {"size": "", "user": ""}, "no column is the size; give --columns size=NAME"),
         ("at,lbn,size", {"size": "len"}, "no column len; which .* the time .*; which .* the item"),
     ],
 )
