@@ -49,7 +49,7 @@ def read_trace(
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
-    if time_unit not in UNITS and "%" not in time_unit:
+    if time_unit not in UNITS and "%" not in time_unit.replace("%f", ""):
         raise InputError(
             f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}, or a format like %d/%m/%Y"
         )
