@@ -241,7 +241,7 @@ def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Resu
     20
     """
     trace = loaded(reads).trace
-    in_bytes, fractions = _asked(capacity)
+    in_bytes, fractions = _asked([capacity])
     (size,) = sizes(trace, capacities=in_bytes, fractions=fractions)
     return byte_bound(trace, size, count_from_s=_counted(since))
 
