@@ -92,7 +92,12 @@ def read_trace(
     >>> reads.trace.n_accesses, reads.trace.footprint_bytes
     (3, 30)
     """
-    _check_words(columns, time_unit=time_unit, kind=kind)
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(word, str) for pair in columns.items() for word in pair
+    ):
+        raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
+    if not isinstance(time_unit, str):
+        raise InputError(f"time_unit is a word, not {time_unit!r:.60}")
     is_path = isinstance(source, str | os.PathLike)
     reads = read.read_trace(
         Path(source).expanduser() if is_path else TableSource("the table", _arrow(source)),
@@ -147,16 +152,6 @@ def _arrow(source: Any) -> pa.Table:
         return pa.table(dict(source) if isinstance(source, Mapping) else source)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def _check_words(columns: object, **words: object) -> None:
-    if not isinstance(columns, Mapping) or not all(
-        isinstance(word, str) for pair in columns.items() for word in pair
-    ):
-        raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
-    for name, word in words.items():
-        if not isinstance(word, str):
-            raise InputError(f"{name} is a word, not {word!r:.60}")
 
 
 Capacity = str | int | float
