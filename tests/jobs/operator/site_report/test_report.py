@@ -130,9 +130,10 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
     ]
     tables = plant(tmp_path, reads)
     listed = {"did": "listed", "scope": "x", "name": "x", "size_bytes": 4, "known_at": at(1, 1)}
-    listed |= {"origins": ["far.org", "T1_ES.es"]}
+    listed |= {"origins": ["untold.net", "far.org", "T1_ES.es"]}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
-    section = recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS))
+    untold = Region("untold", ("*.net",), None)
+    section = recorded_section(tables, (untold, Region("far", ("*.org",), 90.0), *REGIONS))
     by_name = {row["of"]: row for row in section.rows}
     columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
     assert {of: tuple(row[name] for name in columns) for of, row in by_name.items()} == {
