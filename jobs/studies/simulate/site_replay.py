@@ -61,8 +61,14 @@ def run(
     rows = [at.rows[name] for at in replayed for name in rows_of(caches)]
     key = day_label(last_s), region
     tables.replace_rows(REPLAYS, replays, key)
-    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
-    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
+    days = [_cache(row) | day for row in rows for day in row.result.daily.rows()]
+    tables.replace_rows(REPLAY_DAYS, days, key)
+    fills = [
+        _cache(row) | {"at": dt.datetime.fromtimestamp(at, dt.UTC), "used_bytes": used}
+        for row in rows
+        for at, used in zip(row.result.fill.time_s.tolist(), row.result.fill.used_bytes.tolist(), strict=True)
+    ]
+    tables.replace_rows(REPLAY_FILLS, fills, key)
     return ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
 
 
@@ -85,19 +91,5 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
         )
 
 
-def _days(row: Row) -> list[dict[str, object]]:
-    cache = {"policy": row.policy, "capacity_bytes": row.capacity_bytes}
-    return [cache | day for day in row.result.daily.rows()]
-
-
-def _fills(row: Row) -> list[dict[str, object]]:
-    fill = row.result.fill
-    return [
-        {
-            "policy": row.policy,
-            "capacity_bytes": row.capacity_bytes,
-            "at": dt.datetime.fromtimestamp(at, dt.UTC),
-            "used_bytes": used,
-        }
-        for at, used in zip(fill.time_s.tolist(), fill.used_bytes.tolist(), strict=True)
-    ]
+def _cache(row: Row) -> dict[str, object]:
+    return {"policy": row.policy, "capacity_bytes": row.capacity_bytes}
