@@ -25,7 +25,7 @@ def run(
     *,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay days of the tables, and write the results into them.
+    """Replay days of the tables, and write the results into them unless they are of one site or activity.
 
     The history of features before them warms the caches, which are XCaches with the site's watermarks by
     default. Fractions are of the bytes of all files read in the history and those days. The policy lru+plan
@@ -58,6 +58,9 @@ def run(
         loaded, caches, count_from_s=first_s, on_progress=on_progress, planner=plan_by, cycle_s=cycle_s
     )
     replays = summaries(loaded, caches, replayed)
+    answer = ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
+    if accesses.only:  # the site's report would show them as its region's
+        return answer
     rows = [at.rows[name] for at in replayed for name in rows_of(caches)]
     key = day_label(last_s), region
     tables.replace_rows(REPLAYS, replays, key)
@@ -69,7 +72,7 @@ def run(
         for at, used in zip(row.result.fill.time_s.tolist(), row.result.fill.used_bytes.tolist(), strict=True)
     ]
     tables.replace_rows(REPLAY_FILLS, fills, key)
-    return ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
+    return answer
 
 
 def planned_by(settings: Settings) -> dict[str, object]:
