@@ -49,13 +49,13 @@ def run(
     `answers`, the sections `first` and `note` come before; parts without a table are left out (all:
     StaleInputError). Returns its path as `report`, and its length as `page_bytes`.
     """
-    tables = Tables.of(settings)
-    replays = _newest_rows(tables, REPLAYS)
-    fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
+    tables, region = Tables.of(settings), settings.region.name
+    replays = _newest_rows(tables, REPLAYS, region)
+    fills = sorted(_newest_rows(tables, REPLAY_FILLS, region), key=lambda row: str(row["at"]))
     parts = (
         recorded_section(tables, settings.origin_regions),
         _replay_section(replays, fills, settings.replay.watermarks),
-        _model_section(tables),
+        _model_section(tables, region),
         *_plan_sections(tables),
         *_outcome_sections(tables),
     )
@@ -70,11 +70,11 @@ def run(
         for size in sizes
         for saving in savings([r for r in replays if r["capacity_bytes"] == size], "capacity_bytes", (PLAN,))
     ]
-    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
+    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS, region))
     span = f", {days[0]} to {days[-1]}" if days else ""
     warning = generated.warning(tables)
     html = page(
-        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
+        title=f"Region {region}{span}{': generated data' if warning else ''}",
         subtitle=" ".join(f"{sentence}." for sentence in (warning, note) if sentence),
         answers=[*answers, *saved],
         sections=sections,
@@ -84,8 +84,8 @@ def run(
     return {"report": str(out), "page_bytes": len(html.encode())}
 
 
-def _newest_rows(tables: Tables, table: Table) -> list[Row]:
-    rows: list[Row] = tables.newest(table).rows().to_pylist()
+def _newest_rows(tables: Tables, table: Table, region: str | None = None) -> list[Row]:
+    rows: list[Row] = tables.newest(table, owner=region).rows().to_pylist()
     return rows
 
 
@@ -122,15 +122,15 @@ def _fill_levels(
             yield Figure(plot, f"Fill level, cache of {format_bytes(size)}", size)
 
 
-def _model_section(tables: Tables) -> Section | None:
-    metrics = _newest_rows(tables, MODEL_METRICS)
+def _model_section(tables: Tables, region: str) -> Section | None:
+    metrics = _newest_rows(tables, MODEL_METRICS, region)
     if not metrics:
         return None
     metrics.sort(key=lambda row: (row["horizon_s"], -(row["auc"] or 0)))
     return Section(
         title="Models, on days they were not trained on",
         note="Recency and decayed frequency are the baselines to beat; they are scores, not probabilities.",
-        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY)),
+        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY, region)),
         rows=[
             {"model": row["model"], "within": duration_label(row["horizon_s"])}
             | {key: row[key] for key in _MODEL_COLUMNS}

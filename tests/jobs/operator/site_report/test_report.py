@@ -60,6 +60,14 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables, tmp_
     assert "likely &amp; &lt;near&gt;" in page
 
 
+def test_a_region_that_shares_the_tables_is_on_no_page_but_its_own(tables: Tables, tmp_path: Path) -> None:
+    tables.replace_rows(REPLAYS, [replay_row("2q", 100)], ("2026-03-02", "west"))
+    for region, is_there in (("default", False), ("west", True)):
+        settings = Settings.load(env={"CACHECAST_REGION__NAME": region}, tables=tables.root)
+        build.run(settings, out=tmp_path / "page.html")
+        assert ("2q" in Page((tmp_path / "page.html").read_text()).cells) == is_there
+
+
 REGIONS = (Region("near", ("*.es",), 9.0),)
 
 
