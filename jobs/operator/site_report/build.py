@@ -84,8 +84,8 @@ def run(
     return {"report": str(out), "page_bytes": len(html.encode())}
 
 
-def _newest_rows(tables: Tables, table: Table, region: str | None = None) -> list[Row]:
-    rows: list[Row] = tables.newest(table, owner=region).rows().to_pylist()
+def _newest_rows(tables: Tables, table: Table, owner: str) -> list[Row]:
+    rows: list[Row] = tables.newest(table, owner=owner).rows().to_pylist()
     return rows
 
 
@@ -150,16 +150,18 @@ def _calibration(metrics: Sequence[Row], reliability: Sequence[Row]) -> list[Fig
 
 
 def _plan_sections(tables: Tables) -> Iterator[Section]:
-    plan = _newest_rows(tables, PLANS)
+    newest = tables.newest(PLANS)
+    plan: list[Row] = newest.rows().to_pylist()
     if not plan:
         return
+    ((_, as_of, cache),) = newest.partitions
     sums = list[Row]()
     for action in ACTIONS:
         if items := [row for row in plan if row["action"] == action]:
             sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
             files_and_bytes = {"files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
             sums.append({"action": action} | files_and_bytes)
-    yield Section("The plan", rows=sums)
+    yield Section("The plan", f"Of cache {cache} at {as_of}.", rows=sums)
     first_items = sorted(
         (row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"])
     )
@@ -171,15 +173,18 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
 
 
 def _outcome_sections(tables: Tables) -> Iterator[Section]:
-    receipts = _newest_rows(tables, RECEIPTS)
+    newest = tables.newest(RECEIPTS)
+    receipts: list[Row] = newest.rows().to_pylist()
     if not receipts:
         return
+    ((_, as_of, cache),) = newest.partitions
     states = collections.Counter(str(row["state"]) for row in receipts)
-    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
+    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES, cache)}
     measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
     yield Section(
         title="What was pushed, and what it saved",
-        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
+        note=f"By cache {cache} at {as_of}: "
+        f"{', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
         rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
     )
     measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
