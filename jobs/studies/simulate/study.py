@@ -1,6 +1,7 @@
 """The caching study of any trace, as one HTML page: the answers, then each part."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -80,12 +81,10 @@ def write_study(
         regions=settings.origin_regions,
         model=settings.benefit.model,
     )
-    done = 0
+    stages = itertools.count(1)
 
     def advance(stage: str) -> None:
-        nonlocal done
-        done += 1
-        on_progress(done, N_STAGES, stage)
+        on_progress(next(stages), N_STAGES, stage)
 
     results = study(trace, loaded.details, config, on_done=advance)
     html = study_page(results, what=what, notes=loaded.notes)
