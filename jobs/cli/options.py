@@ -35,8 +35,9 @@ EXPORTS = (".html", ".svg", ".csv", ".parquet", ".json")
 def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
     """`path`, checked before the work: a file can be written there. Raises InputError."""
     if path is not None and not context.resilient_parsing:
-        if path.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder; name a file in it")
+        if path.exists() and not path.is_file():  # a new file would take the place of /dev/null
+            what = "a folder; name a file in it" if path.is_dir() else "no plain file; name another"
+            raise InputError(f"cannot write {path}: it is {what}")
         _check_folder(path, path.absolute().parent)
     return path
 
