@@ -188,6 +188,8 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     for policies in ("lru,steward-lru", "bound"):
         with pytest.raises(CachecastError, match="caches whole files; choose among steward"):
             cachecast(*words, policies, "--block-size", "5B")
+    with pytest.raises(CachecastError, match="--block-size: 0 must be above 0"):
+        cachecast(*words, "steward-lru", "--block-size", "0")
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
     rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
