@@ -110,7 +110,7 @@ class AskedReads:
     columns: Annotated[
         str,
         "the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
-        "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known",
+        "tier, origin, site, activity; for example time=t,item=id; user=: none. Usual names are known",
     ] = ""
     time_unit: Annotated[
         str,

@@ -55,7 +55,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity
     """
     if len({row[capacity] for row in replays}) == 1:
         best = next((row["byte_hit_ratio"] for row in replays if row["policy"] == "bound"), None)
-        others = [row for row in replays if row["policy"] != "bound"]
+        others = [row for row in replays if row["policy"] != "bound"] or replays
         return _ranked(others, "byte_hit_ratio", "byte hit ratio, %", best=best)
     with mpl.rc_context(STYLE):
         plot = Plot()

@@ -15,7 +15,7 @@ from features.common.errors import ConfigError
 from features.common.names import tiers_of
 from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
-from replay.read.values import codes_of
+from replay.read.values import first_known
 from replay.study.use import Use, lru_age_s, total_by
 from replay.trace import ItemArray, Trace
 
@@ -252,18 +252,9 @@ def hints(trace: Trace, details: pa.Table) -> tuple[str, ...]:
 
 def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringArray:
     """The first of `roles` that is known of each file."""
-    known = [_of_files(trace, details[role]) for role in roles if role in details.column_names]
+    columns = [details[role] for role in roles if role in details.column_names]
+    known = [first_known(column, trace.item, trace.n_items) for column in columns]
     return pc.coalesce(*known) if known else pa.nulls(trace.n_items, pa.string())
-
-
-def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:
-    code, values = codes_of(column)
-    known = np.flatnonzero(code >= 0)[::-1]
-    of_file = np.full(trace.n_items, -1, np.int64)
-    # With repeated indices the last assignment stays, which in reversed order is the first access.
-    of_file[trace.item[known]] = code[known]
-    index = pa.array(of_file, mask=of_file < 0)
-    return values.cast(pa.string()).take(index)
 
 
 def _largest(trace: Trace, labels: Labels) -> Labels:

@@ -224,10 +224,11 @@ def run_trace(
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
     orders = Learning(trace, context, sizes).orders(from_s, on_progress)
     stewards = {name: steward_policy(name, context, orders) for name in STEWARDS}
-    compete: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(POLICIES), **stewards, BOUND: None}
+    ours: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(POLICIES), **stewards, BOUND: None}
+    compete = {**ours, **policies, **ours}  # a name of ours that is asked for changes nothing
     replayed = compare(
         trace,
-        [Candidates(size, compete | dict(policies)) for size in sizes],
+        [Candidates(size, compete) for size in sizes],
         count_from_s=from_s,
         misses=misses_by_activity(trace, loaded.details),
         on_done=lambda done, total, policy: on_progress(done, total, f"{policy} replayed"),

@@ -68,7 +68,7 @@ def test_what_is_saved_is_told_by_activity_and_adds_up(tmp_path: Path) -> None:
     ]
     pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
     (tmp_path / "own.py").write_text("def never(trace, capacity_bytes, hit):\n    return 0\n")
-    own = ("--policy", f"{tmp_path / 'own.py'}:never")
+    own = ("--policy", f"{tmp_path / 'own.py'}:never,steward")
     answer = answered(path, "--out", str(tmp_path / "page.html"), *own)
     rows = {row["policy"]: row for row in answer["rows"]}
     assert rows["never"]["byte_hit_ratio"] == 0 < rows["steward"]["byte_hit_ratio"]
