@@ -200,9 +200,9 @@ class Inflows(NamedTuple):
 
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
-    """Bytes that came in during each cycle of the day before; if unknown, one of the `assumed` share."""
+    """Bytes that came in during each whole cycle of the day before; if unknown, one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
-    day_s = max(DAY_S, cycle_s)
+    day_s = max(DAY_S - DAY_S % cycle_s, cycle_s)
     rows = tables.head(ACCESSES).rows(
         ["cache", "source", "accessed_at", "known_at", "bytes_missed"],
         since=day_label(as_of_s - day_s),
@@ -219,7 +219,7 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
     if not rows.num_rows:
         return unknown
     ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
-    cycle = (ago_s / cycle_s).astype(np.int64)
+    cycle = np.ceil(ago_s / cycle_s).astype(np.int64) - 1
     bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
     missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
     if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
