@@ -5,13 +5,13 @@ import dataclasses
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.times import DAY_S
 from prefetch.actions import Action
-from prefetch.journal.lease import Lease, LeasedItems
+from prefetch.journal.lease import BEAT_S, Lease, LeasedItems
 from prefetch.journal.reports import Reports
 from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits, attempt, renewal
@@ -174,12 +174,18 @@ class Renewals:
         now_s = self.now_s()
         pinned = {pin.name for pin in self.reports.pins(self.lease.cache, now_s=now_s)}
         try:
-            every_s = touch_every_s(self.worker.target.inventory(), pinned, now_s)
+            every_s = touch_every_s(self._looked_at(), pinned, now_s)
         except (TargetUnavailable, InputError) as error:
             # An unreadable folder does not end the push: the server is asked about each file.
             self.breaker.note(str(error))
             every_s = UNMEASURED_S
         self.worker.limits = dataclasses.replace(self.worker.limits, touch_every_s=every_s)
+
+    def _looked_at(self) -> Iterator[Held]:
+        # A walk over millions of files may take longer than the lease lasts.
+        for held in self.worker.target.inventory():
+            self.lease.keep(now_s=self.now_s())
+            yield held
 
     def renew_due(self) -> int:
         every_s, at_once = self.worker.limits.touch_every_s, self.worker.limits.parallel
@@ -192,8 +198,10 @@ class Renewals:
                 break
             failing = self.limiter.failing(Action.PIN)
             batch = [pin for pin in due[first : first + at_once] if pin.source not in failing]
-            began = time.monotonic()
-            n_renewed += self._note([(pin, self.worker.renew(pin)) for pin in batch], began)
+            began, renewals = time.monotonic(), [(pin, self.worker.renew(pin)) for pin in batch]
+            while concurrent.futures.wait([future for _, future in renewals], BEAT_S).not_done:
+                self.lease.keep(now_s=self.now_s())
+            n_renewed += self._note(renewals, began)
             self.lease.keep(now_s=self.now_s())
         return n_renewed
 
