@@ -200,7 +200,7 @@ class Inflows(NamedTuple):
 
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
-    """Bytes that came in during each whole cycle of the day before; if unknown, one of the `assumed` share."""
+    """Bytes that came in during each whole cycle of the day before; unknown: one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
     day_s = max(DAY_S - DAY_S % cycle_s, cycle_s)
     rows = tables.head(ACCESSES).rows(

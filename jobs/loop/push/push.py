@@ -256,9 +256,7 @@ def push_rest(
     if (share := work.evict_share) is not None:
         names = pa.array(work.journal.reports.evictions(work.cache, now_s=began_s), pa.string())
         check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(began_s), share=share)
-    n_waiting = work.journal.reports.planned(work.cache)
-    if not work.limits.evicts:
-        n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
+    n_waiting = work.journal.reports.planned(work.cache, evicts=work.limits.evicts)
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:
