@@ -250,12 +250,18 @@ def test_long_looks_at_files_and_slow_touches_keep_the_lease(
     assert len(kept) == 5 and all(kept)
 
 
-def test_a_namespace_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
+def test_a_namespace_or_a_record_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
     class Locked(Fake):
         def inventory(self, expected: Collection[str] = ()) -> list[Held]:
             raise InputError("namespace /cache: /store: a folder, no permission to read")
 
+    def damaged(_verb: str, name: str) -> None:
+        if name == "/damaged":
+            raise InputError("/cache/damaged.cinfo: cinfo cut short")
+
     fake = Locked()
-    journal.plans.record_plan([item(1), item(2, "evict", name="/e")], now_s=time.time())
-    summary = run(fake, journal, touch_every_s=None)
+    fake.before = damaged
+    plan = [item(1), item(2, "evict", name="/e"), item(3, name="/damaged")]
+    summary = run(fake, journal, plan, touch_every_s=None)
     assert (summary.pushed, summary.already_done, summary.stopped) == (1, 1, None)
+    assert (summary.failed, journal.reports.faults("c")) == (1, {"file": 1})
