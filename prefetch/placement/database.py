@@ -123,7 +123,7 @@ class PlacementTables:
 
 def _refresh(connection: sa.Connection, after: int) -> Refresh | None:
     newest = connection.scalar(sa.select(sa.func.max(_snapshots.c.id)))
-    if newest is None or newest <= after:
+    if newest is None or newest == after:  # an earlier one is the last of a restored database
         return None
     query = sa.select(_snapshots.c.payload).where(_snapshots.c.id == newest)
     return Refresh(newest, connection.execute(query).scalar_one())
@@ -173,7 +173,7 @@ class Synchroniser:
             pending = self._service.pending()
             try:
                 # The damaged refresh is not asked for again: reading it again mends nothing.
-                newer = dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
+                newer = dataclasses.replace(pending, after=self._damaged_refresh or pending.after)
                 stored, snapshot = await asyncio.to_thread(self._exchange, newer)
             except asyncio.CancelledError:
                 self._service.give_back(pending)
@@ -206,7 +206,7 @@ class Synchroniser:
             self._damage, self._damaged_refresh = str(error), stored.refresh.number
             self.faults[type(error).__name__] += 1
             return stored, None
-        self._damage = None
+        self._damage, self._damaged_refresh = None, 0
         return stored, snapshot
 
     async def _tick(self) -> None:

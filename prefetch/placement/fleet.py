@@ -46,7 +46,7 @@ class Refresh:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """The content of the database; `refresh`: None if there is none newer than asked for."""
+    """The content of the database; `refresh`: the last, None if it is known or there is none."""
 
     servers: tuple[CacheServer, ...]
     serves: Mapping[str, str]

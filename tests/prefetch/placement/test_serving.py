@@ -110,6 +110,11 @@ def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> Non
         assert 'database_faults_total{error="InputError"} 1.0' in operator.get("/metrics").text
         refresh(database)
         assert eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+        refresh(database, {"EDGE": {"e9": 1}})
+        assert eventually(lambda: operator.get("/health").json()["silent"] == ["EDGE/e9"])
+        with closing(sqlite3.connect(database)) as restored, restored:  # as from a backup
+            restored.execute("DELETE FROM placement_snapshots WHERE id = 4")
+        assert eventually(lambda: operator.get("/health").json()["silent"] == [])
 
 
 def test_stored_heartbeats_count_as_configuration_says_and_those_of_the_future_do_not(tmp_path: Path) -> None:
