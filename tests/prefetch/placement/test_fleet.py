@@ -45,6 +45,15 @@ def test_an_older_heartbeat_changes_nothing() -> None:
     assert fleet.hear(server("a", 130, size=200))
 
 
+def test_a_clock_that_was_ahead_keeps_nobody_alive() -> None:
+    fleet = new_fleet()
+    fleet.hear(server("a", 10**9))
+    fleet.settle(1000)
+    assert addresses(fleet) == ["a:1094"]
+    fleet.settle(1180)
+    assert fleet.ranges() == {} and fleet.hear(server("a", 1181))
+
+
 def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> None:
     fleet = new_fleet()
     fleet.restore([server("a", 1000), server("b", 990), server("dead", 500)], now_s=5000)
