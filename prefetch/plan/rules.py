@@ -139,14 +139,6 @@ def owners(
     return layout.owners_of(known) if layout.ranges else np.full(len(known), "", np.object_)
 
 
-def belongs(
-    names: Iterable[str], capacities: Mapping[str, float], server: str, serving: Collection[str] | None = None
-) -> BoolArray:
-    """Whether Rucio looks for each of `names` at `server`, bool[n]; else as `owners`."""
-    mine: BoolArray = owners(names, capacities, serving) == server
-    return mine
-
-
 DEPTH = 16
 """Most slashes of a path that a line is made for."""
 

@@ -35,7 +35,7 @@ from prefetch.placement.snapshot import (
     placed,
     snapshot_of,
 )
-from prefetch.plan.rules import belongs
+from prefetch.plan.rules import owners
 from replay.ranges import keys_of
 
 MAX_CACHES = 250
@@ -115,7 +115,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
             continue  # the redirector sends readers to whichever node holds a file
         dids = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
         serving = [cache.name for cache in caches if not cache.drain]
-        n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
+        n += int((owners(dids, capacities[cache.at_site], serving) != cache.name).sum())
     return n
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
 from prefetch.placement.fleet import CacheServer, Fleet
-from prefetch.plan.rules import belongs
+from prefetch.plan.rules import owners
 from replay.ranges import covered, layout_of
 
 
@@ -126,14 +126,6 @@ changes = st.lists(
 )
 
 
-def owners(capacities: dict[str, int]) -> list[str]:
-    """As plans say it, each cache's on its own."""
-    mine = {cache: belongs(NAMES, capacities, cache) for cache in capacities}
-    owners_of_file = [[cache for cache in mine if mine[cache][i]] for i in range(len(NAMES))]
-    assert all(len(caches) == 1 for caches in owners_of_file)
-    return [caches[0] for caches in owners_of_file]
-
-
 @settings(max_examples=60, deadline=None)
 @given(changes)
 def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
@@ -151,7 +143,7 @@ def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
         if not configured:
             assert fleet.ranges() == {}
             continue
-        planned = owners(configured)
+        planned = owners(NAMES, configured).tolist()  # as plans say it
         reply = json.loads(json.dumps(fleet.ranges()))[SITE]
         assert [rucio_server(reply, name) for name in NAMES] == planned
         served = [fleet.server_of(SITE, name) for name in NAMES]
