@@ -76,7 +76,7 @@ def listed(path: Path) -> list[str]:
     """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
     check_answers(str(path))
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the list {path}: {error}") from None
     return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]

@@ -176,7 +176,7 @@ def _text(file: InputFile, most_bytes: int | None = None) -> str:
             content = content[: content.rfind(b"\n", 0, n_bytes) + 1]
         elif len(content) > n_bytes:
             raise InputError(f"{label} is larger than {n_bytes >> 20} MiB; split the queue")
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {label}: {_why(error)}") from None
     except OSError as error:
@@ -273,7 +273,7 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
                     "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
                 )
                 raise ServiceError(f"the queue at {address} answers {answer.status_code}; {remedy}")
-            return answer.content.decode("utf-8")
+            return answer.content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"the queue at {address} does not answer UTF-8") from None
     except deadline.EndlessError as error:
