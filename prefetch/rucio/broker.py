@@ -131,7 +131,10 @@ class Broker:
             listener.wait({CONNECTED}, self._access.timeout_s)
             yield connection
         except (StompException, OSError) as error:
-            why = listener.error or self._fault(error) or f"{type(error).__name__} {error}"
+            why = listener.error
+            if not why and isinstance(error, ConnectFailedException):
+                why = fault(self._at, self._access.timeout_s, self._tls)
+            why = why or f"{type(error).__name__} {error}"
             cause = without_secrets(why, self._access.password)
             raise BrokerUnavailable(
                 f"broker {self._access.url} does not take {what}: "
@@ -140,10 +143,6 @@ class Broker:
             ) from None
         finally:
             leave(connection, listener)
-
-    def _fault(self, error: Exception) -> str:
-        is_unconnected = isinstance(error, ConnectFailedException)
-        return fault(self._at, self._access.timeout_s, self._tls) if is_unconnected else ""
 
 
 class Subscription:

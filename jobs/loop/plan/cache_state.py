@@ -223,15 +223,10 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
     bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
     missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
     if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
-        return unknown._replace(fault=_inflow_fault(most, cycle_s))
+        came = f"by its records {format_bytes(most)} came in within {duration_label(cycle_s)}"
+        what = "more than any network brings; the plan goes by [plan] assumed_inflow instead"
+        return unknown._replace(fault=f"implausible-inflow: {came}, {what}")
     return Inflows(missed[::-1].astype(np.int64).tolist())
-
-
-def _inflow_fault(most: int, cycle_s: int) -> str:
-    return (
-        f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
-        "more than any network brings; the plan goes by [plan] assumed_inflow instead"
-    )
 
 
 def origin_bytes(
