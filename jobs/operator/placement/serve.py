@@ -69,15 +69,12 @@ def run(
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
-    operator: PageMaker | None,
+    operator: PageMaker,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
-
-    `operator`: where the operator's pages come from; None: there are none.
-    """
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError."""
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
     logins, joinable = _logins(serve, known)
