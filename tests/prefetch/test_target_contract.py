@@ -9,7 +9,7 @@ import pytest
 from captures import read_capture
 from waiting import eventually
 
-from features.common.errors import PushRejected
+from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.target import LeftOut
 
@@ -131,3 +131,22 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     (cache.namespace / "link").unlink()
     (cache.namespace / "loop").unlink()
     assert list(cache.inventory()) == [] and cache.left_out == LeftOut()
+
+
+def test_a_folder_that_cannot_be_read_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    (cache.namespace / "closed").mkdir()
+    scandir = os.scandir
+
+    def denied(path: Any, **_: Any) -> Any:
+        if "/closed" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    monkeypatch.setattr(Path, "stat", denied)
+    for look in (lambda: list(cache.inventory()), lambda: cache.confirm("/closed/f")):
+        with pytest.raises(TargetUnavailable, match=r"cannot read .*/closed.*: Permission denied"):
+            look()
