@@ -75,8 +75,10 @@ class DirectoryTarget:
     def evict(self, name: str, *, timeout_s: float) -> None:
         path = path_below(self.namespace, name)
         if self._has(path):
-            with contextlib.suppress(NotADirectoryError):
-                path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except OSError as error:
+                _refuse(error)
 
     def removes_open_files(self) -> bool:
         """No: a process that has the file open goes on reading it."""
@@ -190,7 +192,8 @@ class DirectoryTarget:
         now_s = time.time()
         try:
             os.utime(path, (now_s, now_s))
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except OSError as error:
+            _refuse(error)
             raise PushRejected(f"cache {self.name!r} does not hold {path.name!r}") from error
 
     def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
@@ -231,6 +234,6 @@ def _held(name: str, path: Path) -> Held | None:
 
 
 def _refuse(error: OSError) -> None:
-    """Raise TargetUnavailable, unless there is nothing to read: what cannot be read would count as gone."""
+    """Raise TargetUnavailable, unless there is nothing: what cannot be read would count as gone."""
     if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-        raise TargetUnavailable(f"cannot read {error.filename}: {error.strerror}") from error
+        raise TargetUnavailable(f"cannot use {error.filename}: {error.strerror}") from error
