@@ -440,6 +440,7 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
 ) -> None:
     """Its pins would be forgotten without a word, and a steward would evict what they hold."""
     tables = Tables(Settings.load(conf, env={}).tables.root)
+    tables.replace_rows(RECEIPTS, [], MomentKey.at(AS_OF + 10**8, "d"))  # by a clock that was ahead
     fetched_and_pinned(tables)
     for at_s in (AS_OF - 3600, AS_OF):
         push(conf, "run", "--as-of", as_of_label(at_s))
