@@ -102,15 +102,15 @@ class PlacementTables:
             else:
                 upsert(connection, table, [{key_column: key, value_column: value}])
 
-    def refresh(self, snapshot: bytes, as_of: str, *, if_current: bool = False) -> int:
+    def refresh(self, snapshot: bytes, as_of: str, *, now: str | None = None) -> int:
         """Store a new snapshot in place of the last; return its number.
 
-        With `if_current`, raises NotDueError if the last one is of a later decision time.
+        With `now`, raises NotDueError if the last one is of a later decision time that has come by then.
         """
         with self._database.writing() as connection:
             advisory_lock(connection, "placement refresh")
             last = connection.scalar(sa.select(_snapshots.c.as_of).order_by(_snapshots.c.id.desc()).limit(1))
-            if if_current and last is not None and last > as_of:
+            if now is not None and last is not None and as_of < last <= now:
                 raise NotDueError(f"datasets are placed as of {last} meanwhile, which is later than {as_of}")
             insert = sa.insert(_snapshots).values(as_of=as_of, payload=snapshot)
             inserted = connection.execute(insert).inserted_primary_key

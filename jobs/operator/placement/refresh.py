@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -91,7 +92,8 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     snapshot = dataclasses.replace(placed_at, loads=cache_loads(tables, caches, as_of_s))
     data = dump(snapshot)
     with closing(PlacementTables(settings.serve.database)) as database:
-        refreshed = database.refresh(data, snapshot.as_of, if_current=if_current)
+        now = as_of_label(int(time.time())) if if_current else None
+        refreshed = database.refresh(data, snapshot.as_of, now=now)
     return PlacementSummary(
         as_of=snapshot.as_of,
         refresh=refreshed,

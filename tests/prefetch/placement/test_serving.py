@@ -261,9 +261,10 @@ def _environment(folder: Path, options: dict[str, str]) -> dict[str, str]:
 def test_an_older_refresh_that_was_overtaken_while_it_computed_replaces_nothing(tmp_path: Path) -> None:
     early, late = "2026-03-01T22:00:00Z", "2026-03-01T23:00:00Z"
     with closing(PlacementTables(str(tmp_path / "placement.db"))) as opened:
-        opened.refresh(b"late", late, if_current=True)
+        opened.refresh(b"future", "2032-01-01T00:00:00Z", now="2032-01-01T00:00:00Z")  # by a wrong clock
+        opened.refresh(b"late", late, now=late)
         with pytest.raises(NotDueError, match=late):
-            opened.refresh(b"early", early, if_current=True)
+            opened.refresh(b"early", early, now=late)
         assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"late"
         opened.refresh(b"early", early)  # by hand
         assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"early"
