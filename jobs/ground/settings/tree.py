@@ -266,6 +266,15 @@ class Settings(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _rses_are_of_one_cache(self) -> Settings:
+        # Each would withdraw from Rucio what the other holds.
+        first: dict[str, str] = {}
+        for cache in self.caches.values():
+            if cache.rse and (other := first.setdefault(cache.rse, cache.name)) != cache.name:
+                raise of_keys(f"{cache.rse} is the RSE of {other} too", f"caches.{cache.name}.rse")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _sites_have_one_redirector(self) -> Settings:
         first: dict[str, CacheSettings] = {}
         for cache in self.caches.values():
