@@ -42,17 +42,6 @@ NO_LIMIT = 2**62
 _HOUR_S = 3600
 
 
-class FileFacts(NamedTuple):
-    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
-
-    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
-    """
-
-    files: Files
-    budget: IntArray | None
-    origins: pa.Table
-
-
 @dataclasses.dataclass(frozen=True)
 class CacheAtMoment:
     """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
@@ -156,7 +145,8 @@ class CacheAtMoment:
             sure_inflow_bytes=sure_inflow(recent, self.cycle_s),
         )
 
-    def facts(self, dids: pa.Array) -> FileFacts:
+    def facts(self, dids: pa.Array) -> tuple[Files, IntArray | None, pa.Table]:
+        """The planner's facts, each origin's bytes (None: no limit), and `origin` and `why` by `nearest`."""
         settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
         health = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
         rules = OriginRules(
@@ -178,7 +168,7 @@ class CacheAtMoment:
             regions=settings.regions,
         )
         budget = origin_bytes(origins, self.tries, plan=plan, as_of_s=at_s, cycle_s=self.cycle_s)
-        return FileFacts(files, budget, rows.select(["origin", "why"]))
+        return files, budget, rows.select(["origin", "why"])
 
 
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:

@@ -189,7 +189,7 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
     unreadable = pa.array([moment.dids[file.name] for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(dids, value_set=unreadable)))
     dids, index = moment.with_held(dids, held)
-    facts = moment.facts(dids)
+    facts, budget, origins = moment.facts(dids)
     value_planner = planner(
         tables,
         dids,
@@ -197,8 +197,8 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
         plan=moment.settings.plan,
         cycle_s=moment.cycle_s,
         predicted_every_s=moment.settings.features.cycle,
-        files=facts.files,
-        origin_bytes=facts.budget,
+        files=facts,
+        origin_bytes=budget,
         work_at=lambda _: queued.of(dids),
         version=model.version,
     )
@@ -206,7 +206,7 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
         value_planner = value_planner.beside_a_steward
     judgement = value_planner.judge(moment.state(held, index))
     faults = tuple(fault for fault in (moment.inflows.fault, moment.fault) if fault is not None)
-    return JudgedCache(moment, held, dids, facts.origins, index, judgement, queued, model, faults)
+    return JudgedCache(moment, held, dids, origins, index, judgement, queued, model, faults)
 
 
 def _candidates(
