@@ -71,7 +71,8 @@ class Broker:
             )
         for file in (access.ca_cert, access.cert, access.key):
             if file and url.scheme == _TLS and not Path(file).is_file():
-                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
+                what = "is a folder, and must be a file" if Path(file).is_dir() else "is not there"
+                raise ConfigError(f"{access.section}.broker", f"its certificate {file} {what}")
         self._access, self._at = access, (url.hostname, url.port)
         self._tls = None
         if url.scheme == _TLS:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from certificates import certificate
 
+from features.common.errors import ConfigError
 from prefetch.rucio import broker as of_broker
 from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import Message
@@ -217,6 +218,11 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
             broker.subscribed(["/queue/x"], client="c", most_bytes=9),
         ):
             pass
+
+
+def test_a_folder_of_authorities_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder, and must be a file"):
+        Broker(BrokerAccess("stomp+ssl://localhost:1", ca_cert=str(tmp_path)))
 
 
 def test_a_broker_that_is_down_is_said_to_refuse() -> None:
