@@ -64,8 +64,12 @@ class Broker:
 
     def __init__(self, access: BrokerAccess) -> None:
         """Raises ConfigError for what is no broker's URL."""
-        url = urlsplit(access.url)
-        if url.scheme not in ("stomp", _TLS) or not url.hostname or not url.port or "@" in url.netloc:
+        try:
+            url = urlsplit(access.url)
+            host, port = url.hostname or "", url.port or 0
+        except ValueError:
+            host, port = "", 0
+        if not (host and port and url.scheme in ("stomp", _TLS)) or "@" in url.netloc:
             raise ConfigError(
                 f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
             )
@@ -73,7 +77,7 @@ class Broker:
             if file and url.scheme == _TLS and not Path(file).is_file():
                 what = "is a folder, and must be a file" if Path(file).is_dir() else "is not there"
                 raise ConfigError(f"{access.section}.broker", f"its certificate {file} {what}")
-        self._access, self._at = access, (url.hostname, url.port)
+        self._access, self._at = access, (host, port)
         self._tls = None
         if url.scheme == _TLS:
             self._tls = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import pydantic
 
@@ -48,6 +49,7 @@ from jobs.ground.settings.values import (
 )
 from replay.study.benefit import Region
 
+_XROOTD_PORT = 1094
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
 
@@ -198,6 +200,16 @@ class CacheSettings(Section):
     def at_site(self) -> str:
         """The site whose jobs it serves, as the placement service names it."""
         return self.site or self.name
+
+    @property
+    def door(self) -> tuple[str, int]:
+        """Host (of IPv6 in brackets) and port of its URL. Raises ConfigError."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname or ""
+            return f"[{host}]" if ":" in host else host, parts.port or _XROOTD_PORT
+        except ValueError as error:
+            raise ConfigError(f"caches.{self.name}.url", str(error)) from None
 
     @property
     def folders(self) -> list[Path]:

@@ -220,6 +220,14 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
             pass
 
 
+@pytest.mark.parametrize(
+    "url", ["stomp://h:port", "stomp://h:99999", "stomp://[::1", "stomp://h", "http://h:1"]
+)
+def test_what_is_no_brokers_url_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(ConfigError, match="must be as stomp://"):
+        Broker(BrokerAccess(url))
+
+
 def test_a_folder_of_authorities_is_not_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is a folder, and must be a file"):
         Broker(BrokerAccess("stomp+ssl://localhost:1", ca_cert=str(tmp_path)))
