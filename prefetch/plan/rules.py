@@ -194,7 +194,7 @@ def _fault(rule: Rule, before: Rule | None) -> str | None:
         return "a line cannot ask for several kinds of patterns at once; write names that say both"
     if any(pattern.strip() != pattern or not pattern.isprintable() for pattern in rule.names):
         return "a name with white space at its edge, or a control character, cannot stand in a line"
-    if any(_n_lines(pattern) > MOST_LINES for pattern in rule.names):
+    if any(next(itertools.islice(_of_name(name), MOST_LINES, None), None) for name in rule.names):
         return f"a name with so many * would become more than {MOST_LINES} lines; write it with fewer"
     return None
 
@@ -264,10 +264,6 @@ def _shared(most: int, n: int) -> Iterator[tuple[int, ...]]:
         return
     for first in range(max(0, most) + 1):
         yield from ((first, *rest) for rest in _shared(most - first, n - 1))
-
-
-def _n_lines(pattern: str) -> int:
-    return sum(1 for _ in itertools.islice(_of_name(pattern), MOST_LINES + 1))
 
 
 def _plain(text: str) -> str:
