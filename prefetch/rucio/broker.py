@@ -66,10 +66,10 @@ class Broker:
         """Raises ConfigError for what is no broker's URL."""
         try:
             url = urlsplit(access.url)
-            host, port = url.hostname, url.port
+            host, port = url.hostname or "", url.port or 0
         except ValueError:
-            host = port = None
-        if not host or not port or url.scheme not in ("stomp", _TLS) or "@" in url.netloc:
+            host, port = "", 0
+        if not (host and port and url.scheme in ("stomp", _TLS)) or "@" in url.netloc:
             raise ConfigError(
                 f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
             )
@@ -78,7 +78,8 @@ class Broker:
         self._tls = files if url.scheme == _TLS else None
         for file in (self._tls or {}).values():
             if file and not Path(file).is_file():
-                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
+                what = "is a folder, and must be a file" if Path(file).is_dir() else "is not there"
+                raise ConfigError(f"{access.section}.broker", f"its certificate {file} {what}")
 
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
         """Report to the consumer which files a cache got or lost; returns when the broker has all messages.

@@ -49,6 +49,7 @@ from jobs.ground.settings.values import (
 )
 from replay.study.benefit import Region
 
+_XROOTD_PORT = 1094
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
 
@@ -203,6 +204,16 @@ class CacheSettings(Section):
         return self.site or self.name
 
     @property
+    def door(self) -> tuple[str, int]:
+        """Host (of IPv6 in brackets) and port of its URL. Raises ConfigError."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname or ""
+            return f"[{host}]" if ":" in host else host, parts.port or _XROOTD_PORT
+        except ValueError as error:
+            raise ConfigError(f"caches.{self.name}.url", str(error)) from None
+
+    @property
     def folders(self) -> list[Path]:
         here = [self.namespace, *self.spaces, self.gstream, self.origin]
         return [*([Path(self.url)] if self.kind == "directory" else []), *filter(None, here)]
@@ -266,6 +277,15 @@ class Settings(Section):
             for host in cache.hosts:
                 if (other := self.senders[host.lower()]) != cache.name:
                     raise of_keys(f"{host} is a host of {other} too", f"caches.{cache.name}.hosts")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _rses_are_of_one_cache(self) -> Settings:
+        # Each would withdraw from Rucio what the other holds.
+        first: dict[str, str] = {}
+        for cache in self.caches.values():
+            if cache.rse and (other := first.setdefault(cache.rse, cache.name)) != cache.name:
+                raise of_keys(f"{cache.rse} is the RSE of {other} too", f"caches.{cache.name}.rse")
         return self
 
     @pydantic.model_validator(mode="after")

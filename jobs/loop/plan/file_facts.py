@@ -99,13 +99,13 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
     dids = rows["did"].unique()
     size = pa.array(agreed(tables, dids, rows)).take(pc.index_in(rows["did"], value_set=dids))
     rows = rows.append_column("size", size).filter(pc.greater(size, 0))
-    opened_bytes = pc.multiply(rows["size"], rows["n_reads"])
-    sums = (
-        rows.append_column("opened_bytes", opened_bytes)
-        .group_by("dataset")
-        .aggregate([("read_bytes", "sum"), ("opened_bytes", "sum")])
-    )
-    share = np.minimum(1.0, sums["read_bytes_sum"].to_numpy() / sums["opened_bytes_sum"].to_numpy())
+    # A record may claim any number: as a float, which does not overflow.
+    names = ("size", "read_bytes", "n_reads")
+    size, read, n_reads = (rows[name].cast(pa.float64(), safe=False) for name in names)
+    opened = pc.multiply(size, pc.max_element_wise(n_reads, 1.0))
+    parts = {"dataset": rows["dataset"], "read": pc.max_element_wise(read, 0.0), "opened": opened}
+    sums = pa.table(parts).group_by("dataset").aggregate([("read", "sum"), ("opened", "sum")])
+    share = np.minimum(1.0, sums["read_sum"].to_numpy() / sums["opened_sum"].to_numpy())
     return dict(zip(sums["dataset"].to_pylist(), share.tolist(), strict=True))
 
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -81,8 +80,7 @@ def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> di
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
-        url = urlsplit(configured.url)
-        door = RseDoor(url.hostname or "", url.port or 1094, prefix, algorithm)
+        door = RseDoor(*configured.door, prefix, algorithm)
     done = tuple(rse_room.set_up(session(settings.rucio), rse, door))
     return {"cache": cache, "rse": rse, "done": done}
 

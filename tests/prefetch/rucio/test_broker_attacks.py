@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from certificates import certificate
 
+from features.common.errors import ConfigError
 from prefetch.rucio import broker as of_broker
 from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import Message
@@ -203,6 +204,19 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
             broker.subscribed(["/queue/x"], client="c", most_bytes=9),
         ):
             pass
+
+
+@pytest.mark.parametrize(
+    "url", ["stomp://h:port", "stomp://h:99999", "stomp://[::1", "stomp://h", "http://h:1"]
+)
+def test_what_is_no_brokers_url_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(ConfigError, match="must be as stomp://"):
+        Broker(BrokerAccess(url))
+
+
+def test_a_folder_of_authorities_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder, and must be a file"):
+        Broker(BrokerAccess("stomp+ssl://localhost:1", ca_cert=str(tmp_path)))
 
 
 def test_a_broker_that_is_down_is_said_to_refuse() -> None:

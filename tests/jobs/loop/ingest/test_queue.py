@@ -95,11 +95,12 @@ def test_a_queue_says_the_same_in_json_lines_csv_json_and_with_an_order_mark_and
         {"job_id": 1, "dataset": DATASET, "n_jobs": 12, "expected_start": "2026-03-01T06:00:00Z"},
         {"job_id": "2", "file": lfn(30), "known_at": "2026-02-28T23:00:00Z", "priority": 3},
     ]
-    (tmp_path / "a.json").write_text(json.dumps({"jobs": jobs}))
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8-sig")
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, jobs)))
     (tmp_path / "c.csv").write_text(
         "job_id,dataset,file,n_jobs,expected_start,known_at\n"
-        f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n"
+        f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n",
+        encoding="utf-8-sig",  # as Excel and PowerShell write
     )
     (tmp_path / "d.csv").write_text("\ufeff" + (tmp_path / "c.csv").read_text())
     nulls = dict.fromkeys(("dataset", "file", "files", "n_jobs", "certainty", "until", "site"))

@@ -96,14 +96,16 @@ def test_the_doctor_sees_in_the_tables_what_no_single_pull_shows(
     assert (check.state, words in check.detail) == (state, True), check
 
 
-def test_a_host_is_of_one_cache(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "fault"), [('hosts = ["H"]', "H is a host of b too"), ('rse = "XC"', "XC is the RSE of a too")]
+)
+def test_a_host_and_an_rse_are_of_one_cache(tmp_path: Path, line: str, fault: str) -> None:
     (tmp_path / "caches").mkdir()
     for name in ("a", "b"):
         (tmp_path / "caches" / f"{name}.toml").write_text(
-            f'name = "{name}"\nkind = "directory"\nurl = "/c"\norigin = "/o"\n'
-            'capacity = "1TB"\nhosts = ["H"]\n'
+            f'name = "{name}"\nkind = "directory"\nurl = "/c"\norigin = "/o"\ncapacity = "1TB"\n{line}\n'
         )
-    with pytest.raises(ConfigError, match="H is a host of b too"):
+    with pytest.raises(ConfigError, match=fault):
         Settings.load(tmp_path, env={})
 
 

@@ -26,7 +26,6 @@ from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import LeasedItems
 
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
@@ -71,8 +70,8 @@ def pin(settings: Settings, size_bytes: int) -> None:
     )
     journal.plans.record_plan([item], now_s=NOW_S)
     with journal.leases.held("xc1", lambda: NOW_S) as lease:
-        LeasedItems(lease).begin(Action.PIN, 1, now_s=NOW_S)
-        LeasedItems(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
+        lease.begin(Action.PIN, 1, now_s=NOW_S)
+        lease.finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
     journal.close()
 
 
