@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, cast
 import google_crc32c
 import pyarrow as pa
 from captures import read_capture
+from name_oracle import parse_name
 
 from features.common.errors import CachecastError
-from features.common.names import parse_name
 from features.common.times import parse_as_of, parse_day
 from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema

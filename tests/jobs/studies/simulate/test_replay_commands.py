@@ -112,7 +112,7 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
 
 
 def test_the_bound_alone_is_drawn_too(tiny: Path, tmp_path: Path) -> None:
-    words = ["--policy", "bound", "--capacity", "20", "--out", tmp_path / "bound.svg"]
+    words = ["--policy", "bound", "--capacity", "20", "--out", str(tmp_path / "bound.svg")]
     cachecast("replay", "--trace", tiny, *words)
     assert "<svg" in (tmp_path / "bound.svg").read_text()
 
