@@ -82,16 +82,16 @@ class Workspace:
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
         """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
         shared = _Shared(_prepared(query, batches))
-        first = next(shared, None)
-        if first is None:
+        begins = list(itertools.islice(shared, 2))
+        if not begins:
             return
-        # Parsed once: that takes as long as planning, which each core does for itself.
+        # Parsed once: that takes as long as planning, which each core does for itself, but for a single batch.
         [insert] = self.database.extract_statements(f"INSERT INTO parsed {query.text}")
-        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
-        stream = itertools.chain([first], shared)
+        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0))) if len(begins) > 1 else 1
+        schema, stream = begins[0].schema, itertools.chain(begins, shared)
         with shared.failing(), ThreadPoolExecutor(n_cores) as pool:
-            works = [pool.submit(self._insert, insert, first.schema, stream)]
-            works += [pool.submit(self._insert, insert, first.schema, shared) for _ in range(1, n_cores)]
+            works = [pool.submit(self._insert, insert, schema, stream)]
+            works += [pool.submit(self._insert, insert, schema, shared) for _ in range(1, n_cores)]
             try:
                 for work in works:
                     work.result()
