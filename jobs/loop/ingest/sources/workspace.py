@@ -85,7 +85,7 @@ class Workspace:
         begins = list(itertools.islice(shared, 2))
         if not begins:
             return
-        # Parsed once: that takes as long as planning, which each core does for itself, but for a single batch.
+        # Parsed once: that takes as long as planning, which each core does for itself.
         [insert] = self.database.extract_statements(f"INSERT INTO parsed {query.text}")
         n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0))) if len(begins) > 1 else 1
         schema, stream = begins[0].schema, itertools.chain(begins, shared)
