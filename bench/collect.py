@@ -74,7 +74,7 @@ def collected(n_datagrams: int, rate: int | None) -> Told:
         seconds = send(int(listening[1]), n_datagrams, rate)
         daemon.send_signal(signal.SIGTERM)
         counts = json.loads(daemon.communicate()[0])
-        numberings = Numberings(PSEQ_MODULUS)
+        numberings = Numberings()
         readers = (CaptureReader(path, numberings) for path in sorted(captures.glob("gstream-*")))
         events = sum(1 for reader in readers for _ in reader.poll())
         assert events == counts["datagrams"], "what was counted is not what is in the captures"

@@ -114,6 +114,7 @@ def play(kind: str, lcs: tuple[str, int], room: int, edges: list[int], answer: A
 
     `lcs`: a file, and how many accesses come there before the trace.
     """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the library's warnings are no tables
     path, lead = lcs
     reader = libcachesim.TraceReader(path, libcachesim.TraceType.LCS_TRACE)
     cache = getattr(libcachesim, kind)(room, hashpower=20)

@@ -136,8 +136,8 @@ class Waiting:
         waits = ~np.isnan(due_s[newest])
         item, due = item[waits], due_s[newest][waits]
         wait_s, late_s = (np.maximum(0, of).astype(np.int64) for of in (due - as_of_s, as_of_s - due))
-        n_jobs = np.ones(item.size, np.int64)
-        return KnownWork(item.astype(np.int64), self._size[item], n_jobs, wait_s, late_s=late_s)
+        n_jobs, sure = np.ones(item.size, np.int64), np.ones(item.size)
+        return KnownWork(item.astype(np.int64), self._size[item], n_jobs, wait_s, sure, late_s)
 
 
 @dataclasses.dataclass

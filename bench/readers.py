@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gzip
 import itertools
 import json
@@ -50,7 +51,7 @@ from jobs.loop.ingest.sources import (  # noqa: E402
 )
 from jobs.loop.ingest.sources.workspace import opened  # noqa: E402
 from jobs.loop.ingest.spark_engine import SparkEngine  # noqa: E402
-from jobs.loop.ingest.spark_parts import Parse, local_lines  # noqa: E402
+from jobs.loop.ingest.spark_parts import local_lines, parsed  # noqa: E402
 from jobs.studies.simulate.workload import load, write  # noqa: E402
 
 RUNS = 2
@@ -139,7 +140,9 @@ def main() -> None:
             "local: reader, gz": (lambda: read(packed), os.getpid()),
             "local: reader and merge": (lambda: pulled(LocalEngine()), os.getpid()),
             "Spark: reader, plain": (
-                lambda: pieces.mapPartitions(Parse(query, 2, local_lines)).count(),
+                lambda: pieces.mapPartitions(
+                    functools.partial(parsed, query=query, n_parts=2, read=local_lines)
+                ).count(),
                 java,
             ),
             "Spark: reader and merge": (lambda: pulled(SparkEngine(spark)), java),

@@ -31,11 +31,7 @@ from replay.bounds import byte_bound
 from replay.curve import Curve
 from replay.policies.own import own_policies
 from replay.read import LoadedTrace
-from replay.read.assemble import EVERYTHING, Choice, assemble
-from replay.read.files import missing_size_of
-from replay.read.roles import foreign_roles, house_roles, is_house
 from replay.read.source import TableSource
-from replay.read.times import Clock, check_zone
 from replay.result import Result
 from replay.trace import Trace
 
@@ -96,29 +92,23 @@ def read_trace(
     >>> reads.trace.n_accesses, reads.trace.footprint_bytes
     (3, 30)
     """
-    _check_words(columns, time_unit=time_unit, kind=kind)
-    if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser()
-        loaded_trace = read.read_trace(
-            path,
-            columns=columns,
-            time_unit=time_unit,
-            time_zone=time_zone,
-            kind=kind,
-            sort=sort,
-            missing_size=missing_size,
-            keep=CONTEXT,
-        )
-        return _noted(loaded_trace)
-    check_zone(time_zone)
-    table = TableSource("the table", _arrow(source))
-    is_ours = kind == "accesses" or (kind == "auto" and is_house(table, columns))
-    roles = house_roles(table, columns) if is_ours else foreign_roles(table, columns)
-    choice = Choice(EVERYTHING, keep=CONTEXT, missing_size=missing_size_of(missing_size))
-    return _noted(assemble(table, roles, choice, clock=Clock(time_unit, time_zone), sort=sort))
-
-
-def _noted(reads: LoadedTrace) -> LoadedTrace:
+    if not isinstance(columns, Mapping) or not all(
+        isinstance(word, str) for pair in columns.items() for word in pair
+    ):
+        raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
+    if not isinstance(time_unit, str):
+        raise InputError(f"time_unit is a word, not {time_unit!r:.60}")
+    is_path = isinstance(source, str | os.PathLike)
+    reads = read.read_trace(
+        Path(source).expanduser() if is_path else TableSource("the table", _arrow(source)),
+        columns=columns,
+        time_unit=time_unit,
+        time_zone=time_zone,
+        kind=kind,
+        sort=sort,
+        missing_size=missing_size,
+        keep=CONTEXT,
+    )
     return reads._replace(notes=tuple(map(_in_python, reads.notes)))
 
 
@@ -162,16 +152,6 @@ def _arrow(source: Any) -> pa.Table:
         return pa.table(dict(source) if isinstance(source, Mapping) else source)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def _check_words(columns: object, **words: object) -> None:
-    if not isinstance(columns, Mapping) or not all(
-        isinstance(word, str) for pair in columns.items() for word in pair
-    ):
-        raise InputError(f"columns are names by role, for example {{'time': 'when'}}, not {columns!r:.60}")
-    for name, word in words.items():
-        if not isinstance(word, str):
-            raise InputError(f"{name} is a word, not {word!r:.60}")
 
 
 Capacity = str | int | float
@@ -256,7 +236,7 @@ def bound(reads: Reads, capacity: Capacity, *, since: str | None = None) -> Resu
     20
     """
     trace = loaded(reads).trace
-    in_bytes, fractions = _asked(capacity)
+    in_bytes, fractions = _asked([capacity])
     (size,) = sizes(trace, capacities=in_bytes, fractions=fractions)
     return byte_bound(trace, size, count_from_s=_counted(since))
 

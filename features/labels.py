@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from features.common.arrays import IntArray
 from features.common.times import DAY_S
 from features.common.units import duration_label
-from features.spec import LONGEST_HORIZON_S, FeatureSpec
+from features.spec import FeatureSpec
 from features.stream.events import MICROS
 from features.stream.names import numbers
 
@@ -23,8 +23,7 @@ class Reads:
         rows = accesses.filter(pa.array(is_known))
         self._until_s, self._dids = until_s, pc.unique(rows["did"].cast(pa.string()))
         at_s = np.asarray(rows["accessed_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
-        self._first_s = int(at_s.min(initial=0))
-        self._span_s = int(at_s.max(initial=0)) - self._first_s + 1
+        self._span_s = int(at_s.max(initial=0)) + 1
         key = self._keys(numbers(rows["did"], self._dids).astype(np.int64), at_s)
         order = np.argsort(key, kind="stable")
         self._key, self._at_s = key[order], at_s[order]
@@ -43,12 +42,7 @@ class Reads:
         - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none
 
         The first two are null if as_of + h > until_s.
-
-        Raises ValueError if a horizon is longer than 63 days.
         """
-        longest_s = max(spec.horizons_s)
-        if longest_s > LONGEST_HORIZON_S:
-            raise ValueError(f"labels have horizons of at most 63 days, got {duration_label(longest_s)}")
         item = numbers(dids, self._dids).astype(np.int64)
         start = self._place(item, as_of_s)
         columns: dict[str, pa.Array] = {"did": dids}
@@ -62,7 +56,7 @@ class Reads:
             begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
             n_days = self._days_before[stop] - self._days_before[start] + begun_before
             columns[f"n_days_within_{within}"] = _counts(n_days, matured=matured)
-        is_read = self._place(item, as_of_s + longest_s) > start
+        is_read = self._place(item, as_of_s + max(spec.horizons_s)) > start
         first = np.where(is_read, start, 0)
         next_s = np.append(self._at_s, 0)[first] - as_of_s
         columns["next_access_s"] = pa.array(next_s, mask=~is_read)
@@ -70,8 +64,7 @@ class Reads:
 
     def _keys(self, item: IntArray, at_s: IntArray | int) -> IntArray:
         """Numbers that order reads by file, then by time; times out of range come first or last."""
-        since_s = np.clip(np.asarray(at_s) - self._first_s, 0, self._span_s)
-        return np.asarray(item * (self._span_s + 1) + since_s, np.int64)
+        return np.asarray(item * (self._span_s + 1) + np.clip(at_s, 0, self._span_s), np.int64)
 
     def _place(self, item: IntArray, at_s: int) -> IntArray:
         """The index of each file's first read at or after `at_s`, else past its last; 0 if it has no read."""

@@ -75,8 +75,10 @@ class DirectoryTarget:
     def evict(self, name: str, *, timeout_s: float) -> None:
         path = path_below(self.namespace, name)
         if self._has(path):
-            with contextlib.suppress(NotADirectoryError):
-                path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except OSError as error:
+                _refuse(error)
 
     def removes_open_files(self) -> bool:
         """No: a process that has the file open goes on reading it."""
@@ -102,10 +104,10 @@ class DirectoryTarget:
     def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
         """Every file in the folder, except those in `left_out`: links, and names that no command takes.
 
-        Raises TargetUnavailable if the folder is gone at the end.
+        Raises TargetUnavailable if a part of it cannot be read, or the folder is gone at the end.
         """
         left_out = LeftOut()
-        for folder, _, files in os.walk(self.namespace):
+        for folder, _, files in os.walk(self.namespace, onerror=_refuse):
             for file in files:
                 path = Path(folder) / file
                 held = _held(f"/{path.relative_to(self.namespace)}", path)
@@ -190,7 +192,8 @@ class DirectoryTarget:
         now_s = time.time()
         try:
             os.utime(path, (now_s, now_s))
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except OSError as error:
+            _refuse(error)
             raise PushRejected(f"cache {self.name!r} does not hold {path.name!r}") from error
 
     def _record(self, name: str, size: int, *, hit: int, missed: int) -> None:
@@ -223,9 +226,14 @@ def _held(name: str, path: Path) -> Held | None:
     try:
         status = path.stat()
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            return None
-        raise
+        _refuse(error)
+        return None
     if stat.S_ISDIR(status.st_mode):
         return None
     return Held(name, status.st_size, status.st_size, True, int(status.st_mtime), False)
+
+
+def _refuse(error: OSError) -> None:
+    """Raise TargetUnavailable, unless there is nothing: what cannot be read would count as gone."""
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        raise TargetUnavailable(f"cannot use {error.filename}: {error.strerror}") from error

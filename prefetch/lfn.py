@@ -14,6 +14,7 @@ MAX_NAME_BYTES = 1024
 MAX_COMPONENT_BYTES = 249
 COMMAND_ROOT = "xrdpfc_command"
 _PLAIN = re.compile(rf"(?:/[\w+=:,@~-][\w.+=:,@~-]{{0,{MAX_COMPONENT_BYTES - 1}}})+", re.ASCII)
+_SLASHES = re.compile("//+")
 _URL_SYNTAX = frozenset("?#\\")
 _BAD_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -33,6 +34,11 @@ def checked_lfn(name: str) -> str:
 def fault_of(name: str) -> str | None:
     """Why `checked_lfn` refuses `name`; None if it does not."""
     return None if _is_plain(name) else _fault(name)
+
+
+def reported(name: str) -> str:
+    """The file that a server's report calls `name`: some leave out the slash before it, or write two."""
+    return _SLASHES.sub("/", f"/{name}")
 
 
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:

@@ -12,7 +12,7 @@ from features.common.arrays import FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.stream.state import Files, task_number, user_number
 from replay.read import LoadedTrace
-from replay.read.values import codes_of
+from replay.read.values import codes_of, first_known
 from replay.trace import Trace
 
 MOST_KINDS = 32
@@ -100,12 +100,7 @@ def _datasets(trace: Trace, column: pa.ChunkedArray | None) -> Ids:
     """A dense number of each file's dataset, int32[m]."""
     named = pa.nulls(trace.n_items, pa.string())
     if column is not None:
-        # Index of each file's first access, -1 if it is never read.
-        first = np.full(trace.n_items, -1, np.int64)
-        first[trace.item[::-1]] = np.arange(trace.n_accesses)[::-1]
-        texts = column.cast(pa.string())
-        named = texts.take(pa.array(np.maximum(first, 0))).combine_chunks()
-        named = pc.if_else(pa.array(first >= 0), named, pa.scalar(None, pa.string()))
+        named = first_known(column, trace.item, trace.n_items)
     own = pc.cast(pa.array(np.arange(trace.n_items)), pa.string())
     if trace.names is not None:
         folder = pc.replace_substring_regex(trace.names.cast(pa.string()), r"[^/]*$", "")

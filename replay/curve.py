@@ -6,8 +6,8 @@ rereads of what was read since. Accesses are distributed by when their file was 
 which finds these rereads and goes through memory in order.
 """
 
+import bisect
 import dataclasses
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -128,10 +128,8 @@ def _first(cumulative: IntArray, ratio: float, of: int) -> int:
     """Index of the first capacity with the ratio; -1 if no capacity is needed."""
     if ratio <= 0:
         return -1
-    needed = math.ceil(ratio * of)
-    # The product may be rounded to just above the number that suffices.
-    needed -= of > 0 and (needed - 1) / of >= ratio
-    return int(np.searchsorted(cumulative, needed))
+    # Shares are compared as they are shown: of petabytes, a share times the whole is bytes off.
+    return bisect.bisect_left(range(cumulative.size), ratio, key=lambda k: int(cumulative[k]) / max(1, of))
 
 
 class _Accesses(NamedTuple):

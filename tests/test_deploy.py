@@ -1,6 +1,7 @@
 """What conf/deploy holds, by promtool and systemd-analyze, and by what we really have."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -78,7 +79,7 @@ def test_every_alert_names_a_section_and_every_section_is_an_alarm() -> None:
     rules = (DEPLOY / "prometheus" / "alerts.yml").read_text()
     runbooks = re.findall(r"^ +runbook: docs/troubleshoot\.md#(\S+)$", rules, re.M)
     assert len(runbooks) == rules.count("- alert:")
-    of_status = re.findall(r'Alarm\("([a-z-]+)"', (ROOT / "jobs/operator/operate/status.py").read_text())
+    of_status = re.findall(r'alarm\("([a-z-]+)"', (ROOT / "jobs/operator/operate/alarms.py").read_text())
     of_airflow = {alarms.TASK_FAILED, alarms.DEADLINE_MISSED, alarms.INCOMPLETE}
     of_plan = {"implausible-inflow", "outside-federation"}
     assert {*runbooks, *of_status, *of_plan, "prediction-late", "plan-late", *of_airflow} == SECTIONS.keys()
@@ -184,6 +185,8 @@ def test_the_shared_environment_holds_no_secret_and_each_secret_is_in_one_file()
 def test_a_steward_of_another_account_takes_no_folder_of_another_service() -> None:
     folders = {unit.name: re.findall(r"^StateDirectory=(.*)$", unit.read_text(), re.M) for unit in SERVICES}
     assert folders["cachecast-steward@.service"] == ["cachecast-steward/%i"]
+    # Where no other service has made it, the steward starts without its folder.
+    assert "WorkingDirectory=-/var/lib/" in (DEPLOY / "systemd" / "cachecast-steward@.service").read_text()
     others = [folder for name, of_unit in folders.items() if "steward" not in name for folder in of_unit]
     assert set(others) == {"cachecast", "cachecast-captures"}
     shared = (DEPLOY / "systemd" / "environment.sample").read_text()
@@ -244,6 +247,34 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
     linter = Path(sys.executable).parent / "hadolint"
     done = subprocess.run([linter, DEPLOY / "Containerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("listing", "judged"),
+    [("""echo '[{"name": "xc1"}, {"name": "xc2"}]'""", ["xc1", "xc2"]), ("exit 1", [])],
+    ids=["a cache fails", "no list"],
+)
+def test_verdicts_that_could_not_be_made_fail_the_job_of_the_chart_and_stop_no_others(
+    tmp_path: Path, listing: str, judged: list[str]
+) -> None:
+    ours = tmp_path / "cachecast"
+    case = f"case $* in caches*) {listing} ;; *xc1*) exit 1 ;; esac"
+    ours.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/ran\n{case}\n')
+    ours.chmod(0o755)
+    files = (DEPLOY / "helm" / "files" / f"{name}.sh" for name in ("moment", "outcomes"))
+    script = "".join(file.read_text() for file in files)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_NAME": "cc-outcomes-29540000", "CYCLE_S": "3600"}
+    done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, check=False)
+    assert done.returncode == 1
+    commands = [f"outcomes --cache {name} --day 2026-02-27" for name in judged]
+    assert (tmp_path / "ran").read_text().splitlines() == ["caches --unjudged 2026-02-27 --json", *commands]
+
+
+def test_jobs_of_the_chart_that_ask_mlflow_have_its_login_and_are_admitted() -> None:
+    templates = "".join(path.read_text() for path in (DEPLOY / "helm" / "templates").glob("*.yaml"))
+    jobs = re.findall(r'"component" "(\w+)" (?:"needed" \(.*?\) )?"secrets" \(list "mlflow"', templates)
+    (admitted,) = re.findall(r'"component" "mlflow" "ours" \(list (.*?)\)', templates)
+    assert set(jobs) == {"cycle", "train", "outcomes"} <= set(re.findall(r"\w+", admitted))
 
 
 def pod(name: str) -> dict[str, Any]:

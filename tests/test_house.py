@@ -84,6 +84,15 @@ def test_links_of_the_docs_lead_somewhere(page: Path) -> None:
     assert not [(path, section) for path, section in links(page) if section and section not in sections(path)]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_the_docs_have_the_options_that_they_are_given(page: Path) -> None:
+    for line in re.findall(r"cachecast ((?:\\\n|[^\n`])+)", page.read_text()):
+        words = line.replace("\\\n", " ").split()
+        command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
+        given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", line))
+        assert command is None or given <= options(command), line
+
+
 def test_every_page_is_reached_from_the_readme() -> None:
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:

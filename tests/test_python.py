@@ -121,11 +121,14 @@ def test_errors_and_notes_name_arguments_and_no_options(tmp_path: Path) -> None:
         (lambda: cachecast.read_trace("nowhere.csv"), "there is no trace nowhere.csv"),
         (lambda: cachecast.read_trace(READS, columns=["when"]), "columns are names by role"),  # type: ignore[arg-type]
         (lambda: cachecast.read_trace(READS, time_unit=3), "time_unit is a word"),  # type: ignore[arg-type]
+        (lambda: cachecast.read_trace(READS, time_unit="min"), "no time unit 'min'"),
+        (lambda: cachecast.read_trace(READS, kind="best"), "no trace kind 'best'"),
         (lambda: cachecast.replay(READS, "lru", None), "not a size: None"),  # type: ignore[arg-type]
         (lambda: cachecast.replay(READS, "lru", 1.5), "not a size: 1.5"),
         (lambda: cachecast.replay(READS, "lru", True), "not a size: True"),
         (lambda: cachecast.replay(READS, "lru", [1.0, True]), "not a size: True"),
         (lambda: cachecast.replay(READS, "lru", []), "there is no capacity"),
+        (lambda: cachecast.bound(READS, [1, 2]), "not a size: .1, 2."),  # type: ignore[arg-type]
         (lambda: cachecast.replay(READS, "lru", "much"), "not a size: 'much'"),
         (lambda: cachecast.replay(READS, "lru,fifo", 20), "no policy is called 'lru,fifo'"),
         (lambda: cachecast.replay(READS, [3], 20), "3 is neither a name nor a function"),  # type: ignore[list-item]

@@ -46,6 +46,15 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def sync_folder(folder: Path) -> None:
+    """Bring the names in `folder` to the disk. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def read_own(path: Path, most_bytes: int) -> bytes:
     """The bytes of a plain file that nobody but root and this account can change. Raises OSError.
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from features.common.arrays import IntArray
 
-_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*:[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]*)\]|(?P<name>[^\[\]:]*))(?::[0-9]*)?")
 
 
 def is_loopback(host: str) -> bool:
@@ -62,7 +62,7 @@ def called_by(names: Iterable[str]) -> Callable[[bytes], bool]:
         if match is None:
             return False
         if match["six"] is not None:
-            return _ip(match["six"]) is not None
+            return ":" in match["six"] and _ip(match["six"]) is not None
         host = match["name"].removesuffix(".")
         return host in known or _ip(host) is not None
 
@@ -76,14 +76,15 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-_BEFORE_HOST = r"^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?"
-_AFTER_HOST = r"[:/].*$"
+_AROUND_HOST = r"(?s)^(?:[A-Za-z0-9+.-]+://)?(?:[^@/]*@)?(?:\[([^\]/]*)\]|([^:/]*)).*$"
 
 
 def hosts_of(origins: pa.StringArray) -> pa.StringArray:
-    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE counts as a host."""
-    host = pc.replace_substring_regex(origins, _BEFORE_HOST, "")
-    return pc.utf8_lower(pc.replace_substring_regex(host, _AFTER_HOST, ""))
+    """The host of each origin (host, host:port, URL or RSE) in lower case; an RSE counts as a host.
+
+    Of an IPv6 address in brackets it is the address.
+    """
+    return pc.utf8_lower(pc.replace_substring_regex(origins, _AROUND_HOST, r"\1\2"))
 
 
 def stated(origins: pa.StringArray) -> pa.StringArray:

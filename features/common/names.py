@@ -1,7 +1,7 @@
 """Experiment, dataset, tier and campaign from the name of a file or dataset (LFN, DID or dataset name).
 
-The rules are data, so that `name_parts` can make SQL of them too. The patterns mean the same in Python
-and Java (no `\\w`, no named groups). Sources: the field's naming rules for CMS LFNs
+The rules are data, of which `name_parts` makes SQL. The patterns mean the same in Python and Java (no `\\w`,
+no named groups). Sources: the field's naming rules for CMS LFNs
 (`/store/data/ERA/PRIMARY/TIER/PROC-vN/…`), ATLAS DIDs (`project.number.short.step.type.tags`), LHCb
 bookkeeping paths (`/LHCb/Collision10/…/BHADRON.DST`) and OSDF namespaces (`/ncar/…`).
 A campaign is the era of CMS, the project of ATLAS or the configuration of LHCb; in OSDF the archive number of
@@ -137,31 +137,10 @@ RULES: tuple[Rule, ...] = (
     Rule("atlas", f"^(?:({_ATLAS_PROJECT}):|panda[.]|panda:).*$", campaign=1, holds=""),
 )
 
-_COMPILED = tuple((rule, re.compile(rule.pattern)) for rule in RULES)
-_UNFIT = re.compile(UNFIT)
-
-
-def parse_name(name: str) -> NameParts:
-    """The parts of `name`; all None for a name of unknown form. Never raises.
-
-    `/store/mc/ERA/PRIMARY/AODSIM/PROC-v1/0/f.root` gives dataset `/PRIMARY/ERA-PROC-v1/AODSIM`. An ATLAS
-    file name contains the tier but not the dataset; the dataset of an OSDF object is its folder.
-    """
-    if len(name) > MAX_NAME_CHARS or _UNFIT.search(name):
-        return NameParts()
-    for rule, pattern in _COMPILED:
-        match = pattern.match(name) if rule.holds in name else None
-        if match is not None:
-            dataset = "".join(p if isinstance(p, str) else match[p] for p in rule.dataset)
-            return NameParts(
-                rule.experiment, dataset or None, _group(match, rule.tier), _group(match, rule.campaign)
-            )
-    return NameParts()
-
 
 def did_parts(dids: pa.Array) -> pa.StructArray:
     """`scope` and `name` of each DID `scope:name`; null for a text without a colon."""
-    return pc.extract_regex(dids, r"^(?P<scope>[^:]*):(?P<name>.*)$")
+    return pc.extract_regex(dids, r"(?s)^(?P<scope>[^:]*):(?P<name>.*)$")
 
 
 def names_of(dids: pa.Array) -> pa.Array:
@@ -169,15 +148,28 @@ def names_of(dids: pa.Array) -> pa.Array:
     return pc.struct_field(did_parts(dids), "name")
 
 
-def _group(match: re.Match[str], number: int) -> str | None:
-    return (match[number] or None) if number else None
-
-
 # A separator: no name contains it, because it is a control character.
 _BETWEEN = "\x1f"
 # Matches nearly all names, faster than the search for unfit characters.
 _PLAIN = "^[ -~]*$"
 UNFIT_RE2 = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", UNFIT)
+_SCOPE = "^[^/:]*:"
+
+
+def tiers_of(names: pa.StringArray) -> pa.StringArray:
+    """The data tier in each name or did; null for a name without one."""
+    bare = pc.replace_substring_regex(names.cast(pa.string()), _SCOPE, "")
+    unfit = pc.match_substring_regex(bare, UNFIT_RE2)
+    fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
+    left = pc.if_else(fit, bare, None)
+    tier_of = pa.nulls(len(names), pa.string())
+    for rule in RULES:
+        matches = pc.match_substring_regex(left, rule.pattern).fill_null(False)
+        if rule.tier:
+            tier = pc.replace_substring_regex(left, rule.pattern, rf"\{rule.tier}")
+            tier_of = pc.if_else(matches, tier, tier_of)
+        left = pc.if_else(matches, None, left)
+    return pc.if_else(pc.equal(tier_of, ""), None, tier_of)
 
 
 def literal(text: str) -> str:
@@ -189,7 +181,9 @@ def literal(text: str) -> str:
 def name_parts(name: str) -> str:
     """SQL for the fields of `NameParts` of the column `name`, as a list of texts; null for a null name.
 
-    Make it a column of its own, and get the fields with `part`; they equal those of `parse_name`.
+    Make it a column of its own, and get the fields with `part`. All are null for a name of unknown form.
+    `/store/mc/ERA/PRIMARY/AODSIM/PROC-v1/0/f.root` gives dataset `/PRIMARY/ERA-PROC-v1/AODSIM`. An ATLAS
+    file name contains the tier but not the dataset; the dataset of an OSDF object is its folder.
     """
     unfit = (
         f"length({name}) > {MAX_NAME_CHARS} OR "

@@ -117,12 +117,10 @@ def steward(
     folder = settings.metrics.folder
 
     def write_figures(figures: StewardFigures) -> None:
-        if folder:
-            prometheus.leave(Path(folder), f"steward-{figures.cache}", prometheus.of_steward(figures))
+        prometheus.leave(folder, f"steward-{cache}", prometheus.of_steward(figures), console.warn)
 
     answer = job.run(settings, cache=cache, log=console.log, figures=write_figures, force=force)
-    if folder:
-        prometheus.leave(Path(folder), f"steward-{cache}", [])
+    prometheus.leave(folder, f"steward-{cache}", [], console.warn)
     if console.is_json and answer is not None:
         console.show(answer)
 

@@ -47,8 +47,7 @@ def status(settings: Settings, html: OutPage = None) -> None:
 
         write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     region = job.run(settings, now_s=now_s)
-    if settings.metrics.folder:
-        prometheus.leave(Path(settings.metrics.folder), "state", prometheus.of_status(region))
+    prometheus.leave(settings.metrics.folder, "state", prometheus.of_status(region), console.warn)
     if not console.shown_as_json(region):
         _show(region)
     if region.alarms:
@@ -123,7 +122,7 @@ def doctor(settings: Settings) -> None:
     """
     from jobs.operator.operate import doctor as job
 
-    checks = job.run(settings)
+    checks = list(job.run(settings))
     rows = [
         {"part": check.part, "state": check.state, "found": f"{check.configured}: {check.detail}"}
         for check in checks

@@ -37,6 +37,8 @@ def file_to_write(context: typer.Context, path: Path | None) -> Path | None:
     if path is not None and not context.resilient_parsing:
         if path.is_dir():
             raise InputError(f"cannot write {path}: it is a folder; name a file in it")
+        if path.exists() and not path.is_file():  # /dev/null would be a file then
+            raise InputError(f"cannot write {path}: it is a device or a pipe; name a file")
         _check_folder(path, path.absolute().parent)
     return path
 
@@ -108,7 +110,7 @@ class AskedReads:
     columns: Annotated[
         str,
         "the trace's columns by role: time, item, size, close, read, dataset, user, task, category, "
-        "tier, origin, site; for example time=t,item=id; user=: none. Usual names are known",
+        "tier, origin, site, activity; for example time=t,item=id; user=: none. Usual names are known",
     ] = ""
     time_unit: Annotated[
         str,

@@ -90,7 +90,7 @@ def _shares(text: str) -> list[float]:
     except ValueError:
         numbers = [0.0]
     if not all(0 < share <= 1 for share in numbers):
-        raise InputError(f"not shares between 0 and 1: {text!r}; write for example 0.05,0.1,0.2")
+        raise InputError(f"not shares between 0 and 1: {text[:100]!r}; write for example 0.05,0.1,0.2")
     return numbers
 
 
@@ -98,7 +98,7 @@ def share(text: str) -> float:
     """The one number above 0 and up to 1 of `0.05`. Raises InputError."""
     numbers = shares(text)
     if len(numbers) != 1:
-        raise InputError(f"not one share: {text!r}; write for example 0.05")
+        raise InputError(f"not one share: {text[:100]!r}; write for example 0.05")
     return numbers[0]
 
 
@@ -130,7 +130,7 @@ def watermarks(text: str) -> tuple[float, float]:
     """Low and high of `0.85,0.95`, which may be equal. Raises InputError."""
     marks = _shares(text)
     if len(marks) != 2 or marks[0] > marks[1]:
-        raise InputError(f"not a low and a high watermark: {text!r}; write for example 0.85,0.95")
+        raise InputError(f"not a low and a high watermark: {text[:100]!r}; write for example 0.85,0.95")
     return marks[0], marks[1]
 
 
@@ -174,7 +174,7 @@ def source_and_path(text: str) -> tuple[str, str]:
     """Source and path of `rucio_traces=/data/traces/`. Raises InputError."""
     source, equals, path = text.partition("=")
     if not (source and equals and path):
-        raise InputError(f"not SOURCE=PATH: {text!r}; write for example rucio_traces=/data/traces/")
+        raise InputError(f"not SOURCE=PATH: {text[:100]!r}; write for example rucio_traces=/data/traces/")
     return source, path
 
 
@@ -193,5 +193,5 @@ def columns(text: str) -> dict[str, str]:
     """The names in `time=t,item=id`, by role. Raises InputError."""
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(role.strip() and equals for role, equals, _ in pairs):
-        raise InputError(f"not names of columns: {text!r}; write for example time=t,item=id,size=size")
+        raise InputError(f"not names of columns: {text[:100]!r}; write for example time=t,item=id,size=size")
     return {role.strip(): name.strip() for role, _, name in pairs}

@@ -44,7 +44,8 @@ class TraceFile:
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
         _log.info("reading the trace %s", self.path)
-        return read_trace(**vars(self), since_s=since_s, keep=keep)
+        options = {name: value for name, value in vars(self).items() if name != "path"}
+        return read_trace(self.path, **options, since_s=since_s, keep=keep)
 
 
 def from_tables(

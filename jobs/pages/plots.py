@@ -55,7 +55,7 @@ def hit_ratio_against_capacity(replays: Sequence[Row], capacity: str = "capacity
     """
     if len({row[capacity] for row in replays}) == 1:
         best = next((row["byte_hit_ratio"] for row in replays if row["policy"] == "bound"), None)
-        others = [row for row in replays if row["policy"] != "bound"]
+        others = [row for row in replays if row["policy"] != "bound"] or replays
         return _ranked(others, "byte_hit_ratio", "byte hit ratio, %", best=best)
     with mpl.rc_context(STYLE):
         plot = Plot()
@@ -273,7 +273,7 @@ def calibration(bins: Sequence[Row]) -> Plot:
         plot.axes.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=(0, (2, 4)))
         place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
         plot.axes.annotate("perfect", (100, 100), annotation_clip=False, **place)
-        looks = zip("osD^v<>", itertools.cycle(_OTHER_DASHES), strict=False)
+        looks = zip(itertools.cycle("osD^v<>P"), itertools.cycle(_OTHER_DASHES), strict=False)
         horizons = sorted({r["horizon_s"] for r in bins})
         for (marker, dash), horizon in zip(looks, horizons, strict=False):
             rows = sorted((r for r in bins if r["horizon_s"] == horizon), key=lambda r: r["bin"])

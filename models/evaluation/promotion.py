@@ -253,12 +253,10 @@ def weighed(
     The later half of that time counts: a cache full of LRU's choices takes a while to turn over.
     """
     counted = window(trace, (from_s + last_s) // 2)
-
-    def run(weight: float) -> Run:
-        planned = weighted(planner, weight)
-        return Run(trace, cache, counted, planned, cycle_s=cycle_s, plan_from_s=from_s)
-
-    return {weight: run(weight) for weight in WEIGHTS}
+    return {
+        weight: Run(trace, cache, counted, weighted(planner, weight), cycle_s=cycle_s, plan_from_s=from_s)
+        for weight in WEIGHTS
+    }
 
 
 def best_weight(runs: Mapping[float, Run]) -> float:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,25 +67,14 @@ class CalibratedModel:
 
     def predict(self, x: pd.DataFrame) -> FloatArray:
         """The probability of every row of a model matrix; a row's expected reads are p × reads(p)."""
-        return calibrated(self, self.scorer.score(x), x)
+        return calibrated(self.calibration(self.scorer.score(x)), self.week, x)
 
 
-class Calibrated(Protocol):
-    """Maps of one horizon: scores to probabilities, and these by hour of the week."""
-
-    @property
-    def calibration(self) -> Knots: ...
-    @property
-    def week(self) -> tuple[float, ...]: ...
-
-
-def calibrated(model: Calibrated, scores: FloatArray, x: pd.DataFrame) -> FloatArray:
-    """The probability of every row of `x` with these scores: calibration(score), by hour of the week."""
-    probability = model.calibration(scores)
-    if model.week:
-        hour = 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64)
-        probability = by_hour(probability, model.week, hour)
-    return probability
+def calibrated(probability: FloatArray, week: tuple[float, ...], x: pd.DataFrame) -> FloatArray:
+    """The calibrated probabilities of the rows of `x`, by hour of the week if there is a `week`."""
+    if not week:
+        return probability
+    return by_hour(probability, week, 24 * x["weekday"].to_numpy(np.int64) + x["hour"].to_numpy(np.int64))
 
 
 def check_enough(known: Known) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -215,45 +215,37 @@ def _fields(block: str) -> Mapping[str, str]:
 def _tree(fields: Mapping[str, str]) -> Forest:
     """One tree; every split has a plane of its own."""
     values = _floats(fields["leaf_value"])
-    conditions = _asked(fields)
+    column, rule, threshold, first_word, n_words, words = _asked(fields)
     place, first, stop = _leaves(fields, values.size)
     n_parts = -(-values.size // PART)
     leaf = np.zeros((n_parts, PART))
     leaf[n_parts - 1 - place // PART, place % PART] = values
     below = [_bits(first - PART * part, stop - PART * part) for part in reversed(range(n_parts))]
-    is_set = conditions.rule == kernels.CATEGORY
+    is_set = rule == kernels.CATEGORY
     splits = [np.flatnonzero(bits) for bits in below]
     splits = [np.concatenate([part[~is_set[part]], part[is_set[part]]]) for part in splits]
     first_split = np.cumsum([0, *(part.size for part in splits)], dtype=np.int32)
     order = np.concatenate(splits)
     return Forest(
-        column=conditions.column,
-        rule=conditions.rule,
+        column=column,
+        rule=rule,
         first_part=np.array([0, n_parts], np.int32),
         first_split=first_split,
         first_set=first_split[1:] - np.array([is_set[part].sum() for part in splits], np.int32),
         leaf=leaf,
         plane=order.astype(np.int32),
-        threshold=conditions.threshold[order],
+        threshold=threshold[order],
         right=~np.concatenate([bits[part] for bits, part in zip(below, splits, strict=True)]),
-        first_word=conditions.first_word[order],
-        n_words=conditions.n_words[order],
-        words=conditions.words,
+        first_word=first_word[order],
+        n_words=n_words[order],
+        words=words,
     )
 
 
-class _Asked(NamedTuple):
-    """The comparison of each split of a tree, as in `Forest`."""
-
-    column: Ids
-    rule: npt.NDArray[np.int8]
-    threshold: Float32Array
-    first_word: Ids
-    n_words: Ids
-    words: Words
-
-
-def _asked(fields: Mapping[str, str]) -> _Asked:
+def _asked(
+    fields: Mapping[str, str],
+) -> tuple[Ids, npt.NDArray[np.int8], Float32Array, Ids, Ids, Words]:
+    """The comparison of each split of a tree: column, rule, threshold, and its words, as in `Forest`."""
     kind, threshold = _ints(fields["decision_type"]), _floats(fields["threshold"])
     rule = _RULES[(kind & _DEFAULT_LEFT_BIT) >> 1, kind >> _MISSING_SHIFT & 3]
     first_word, n_words = np.zeros(kind.size, np.int32), np.zeros(kind.size, np.int32)
@@ -264,14 +256,9 @@ def _asked(fields: Mapping[str, str]) -> _Asked:
         first_word[is_set] = edges[which] + which  # each set before has a zero behind it
         n_words[is_set] = edges[which + 1] - edges[which]
         words = np.insert(_ints(fields["cat_threshold"]).astype(np.uint32), edges[1:], 0)
-    return _Asked(
-        column=_ints(fields["split_feature"]).astype(np.int32),
-        rule=np.where(is_set, kernels.CATEGORY, rule).astype(np.int8),
-        threshold=_at_most(np.where(is_set, 0.0, threshold)),
-        first_word=first_word,
-        n_words=n_words,
-        words=words,
-    )
+    column = _ints(fields["split_feature"]).astype(np.int32)
+    rule = np.where(is_set, kernels.CATEGORY, rule).astype(np.int8)
+    return column, rule, _at_most(np.where(is_set, 0.0, threshold)), first_word, n_words, words
 
 
 def _leaves(fields: Mapping[str, str], n_leaves: int) -> tuple[IntArray, IntArray, IntArray]:

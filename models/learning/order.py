@@ -108,39 +108,49 @@ def _horizons_s(past_s: float) -> list[int]:
 
 
 class Learning(NamedTuple):
-    """A trace, and the capacities in bytes of the caches that orders of eviction are learned for."""
+    """A trace, and the capacities in bytes of the caches that orders of eviction are learned for.
+
+    `known_s`: when each access became known, int64[n], s since 1970; None: as it began.
+    """
 
     trace: Trace
     context: AccessContext
     capacities: Sequence[int]
+    known_s: IntArray | None = None
 
     def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[Order]:
         """The orders from `from_s` to the end of the trace, one from each `every_s` on.
 
-        Each is learned from what lies before it; where that is too little, there is none. None: each week,
-        see `EVERY_S`. Raises InputError.
+        Each is learned from what was known before it; where that is too little, there is none. None: each
+        week, see `EVERY_S`. Raises InputError.
         """
         end_s = max(from_s, int(self.trace.time_s[-1])) + 1
         step_s = every_s or max(EVERY_S, -(-(end_s - from_s) // (MOST_ORDERS * DAY_S)) * DAY_S)
         times_s = range(from_s, end_s, step_s)
         orders = []
         for k, at_s in enumerate(times_s):
-            trees = self.learn(at_s, _one_of(len(times_s), k, on_progress))
-            if trees is not None:
+
+            def of_all(done: int, total: int, what: str, k: int = k) -> None:
+                on_progress(k * total + done, len(times_s) * total, what)
+
+            if (trees := self.learn(at_s, of_all)) is not None:
                 orders.append(Order(at_s, horizon_models(trees)))
         return orders
 
     def learn(self, until_s: int, on_progress: Advance) -> HorizonTrees | None:
-        """What is learned from the accesses before `until_s`; None if they are too few. Raises InputError."""
-        n_horizons = len(_horizons_s(until_s - float(self.trace.time_s[0])))
+        """What is learned from the accesses that began and were known before `until_s`.
+
+        None if they are too few. Raises InputError.
+        """
+        trace, context = self.trace, self.context
+        if self.known_s is not None:
+            is_known = self.known_s < until_s
+            if not is_known[: trace.first_at(until_s)].all():
+                trace, context = trace.part(is_known), context._replace(reader=context.reader[is_known])
+        n_horizons = len(_horizons_s(until_s - float(trace.time_s[0])))
         steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
-        ages_s = oldest_ages_s(self.trace, self.capacities, to_s=until_s)
-        return learn_horizons(self.trace, self.context, ages_s, to_s=until_s, on_done=steps.done)
-
-
-def _one_of(n: int, k: int, on_progress: Advance) -> Advance:
-    """Reports the progress of the `k`-th of `n` learnings as progress of all."""
-    return lambda done, total, what: on_progress(k * total + done, n * total, what)
+        ages_s = oldest_ages_s(trace, self.capacities, to_s=until_s)
+        return learn_horizons(trace, context, ages_s, to_s=until_s, on_done=steps.done)
 
 
 def oldest_ages_s(trace: Trace, capacities: Sequence[int], *, to_s: float) -> list[float]:

@@ -152,9 +152,10 @@ class Bundle:
     def check_time(self, as_of_s: int, *, max_age_s: int) -> None:
         """Raise unless the models may score `as_of_s`.
 
-        ModelError if they have seen anything later; StaleInputError if they are older than `max_age_s`.
+        ModelError if they may have seen anything later: a label that ends by then may count reads that were
+        known only at the training. StaleInputError if they are older than `max_age_s`.
         """
-        to_s = max(model.trained_until_s for model in self.models)
+        to_s = max(self.until_s, *(model.trained_until_s for model in self.models))
         if to_s > as_of_s:
             raise ModelError(
                 f"the models of region {self.region!r} were trained on data until {as_of_label(to_s)}, after "
@@ -270,7 +271,7 @@ class RegionModels:
             else:  # several horizons have the same
                 scores = untrained[scorer] if scorer in untrained else scorer.score(x)
                 untrained[scorer] = scores
-            yield model, calibrated(model, scores, x)
+            yield model, calibrated(model.calibration(scores), model.week, x)
 
     @functools.cached_property
     def _trees(self) -> HorizonModels:

@@ -66,9 +66,8 @@ def reference(values: AnyFloatArray, as_of: IntArray) -> Reference:
     present = values[~np.isnan(values)]
     edges = np.unique(np.quantile(present, _TENTHS)) if len(present) else np.empty(0)
     whole = Reference(tuple(float(e) for e in edges), _shares(edges, values), math.inf)
-    apart = [
-        psi(whole, part) for part in _by_as_of(values, as_of) if len(part) >= min(_LEAST_ROWS, len(values))
-    ]
+    fewest, parts = min(_LEAST_ROWS, len(values)), pd.Series(values).groupby(as_of)
+    apart = [psi(whole, part.to_numpy()) for _, part in parts if len(part) >= fewest]
     return dataclasses.replace(whole, usual_psi=float(np.quantile(apart, _USUAL_QUANTILE)) if apart else 0.0)
 
 
@@ -88,16 +87,14 @@ def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
 
 
 def psi(then: Reference, now: AnyFloatArray) -> float:
-    """The population stability index of `now`; shares below 1e-4 count as 1e-4. ValueError if empty."""
-    if not len(now):
-        raise ValueError("no rows to compare with training")
+    """The population stability index of `now`, which has rows; shares below 1e-4 count as 1e-4."""
     old = np.maximum(then.shares, _LEAST_SHARE)
     new = np.maximum(_shares(np.asarray(then.edges), now), _LEAST_SHARE)
     return float(np.sum((new - old) * np.log(new / old)))
 
 
 def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
-    """The drift of each column with a reference, the largest first. Raises ValueError without rows."""
+    """The drift of each column with a reference, the largest first."""
     rows = [
         Drift(
             column=name,
@@ -117,9 +114,3 @@ def _shares(edges: AnyFloatArray, values: AnyFloatArray) -> tuple[float, ...]:
     bins = np.where(null, len(edges) + 1, np.searchsorted(edges, values))
     counts = np.bincount(bins, minlength=len(edges) + 2)
     return tuple(float(c) for c in counts / max(1, len(values)))
-
-
-def _by_as_of(values: AnyFloatArray, as_of: IntArray) -> list[AnyFloatArray]:
-    order = np.argsort(as_of, kind="stable")
-    cuts = np.flatnonzero(np.diff(as_of[order])) + 1
-    return np.split(values[order], cuts)

@@ -95,6 +95,14 @@ class Registry:
         with service_errors(self.uri, _missing(version)):
             yield name, number
 
+    def has(self, version: str) -> bool:
+        """Whether MLflow has the version: people delete old ones, and a new MLflow has none."""
+        try:
+            self.model_id(version)
+        except StaleInputError:
+            return False
+        return True
+
     def model_id(self, version: str) -> str | None:
         """The id of the version's model in MLflow, which figures of runs are linked to; None if it has none.
 

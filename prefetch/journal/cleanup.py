@@ -37,22 +37,6 @@ def cancel_superseded(database: Database, cache: str, *, now_s: float) -> tuple[
     return n_planned, n_running
 
 
-def retry_failed(database: Database, cache: str, *, now_s: float) -> int:
-    """Plan again what failed of standing plans, unless it expired or a newer plan decides; how many items."""
-    standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == tables.STANDING)
-    with database.reading() as connection:
-        plans_that_stand = connection.execute(standing).all()
-    again = {"state": ItemState.PLANNED, "attempts": 0, "updated_at_s": now_s, "error": None, "fault": None}
-    # Of a plan that is cancelled or replaced meanwhile, nothing would end what is planned again.
-    stands = sa.exists().where(tables.of_standing_plan)
-    due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s, stands)
-    n_items = 0
-    for plan in plans_that_stand:
-        its = of_plan(cache, plan.as_of_s)
-        n_items += change_all(database, (*its, *due, ~_names(_decided_by_newer(plan, now_s))), again)
-    return n_items
-
-
 def change_all(database: Database, where: Where, values: Mapping[str, object]) -> int:
     """Change all items `where`, which `values` must make false, in many transactions; return how many."""
     n_changed = 0
@@ -135,16 +119,16 @@ def _replaced_by(plan: sa.Row[Any], now_s: float) -> Iterator[tuple[Where, str |
         named = _names(sa.select(items.c.name).where(*its, items.c.generation == plan.generation))
         yield [*older, named], f"replaced by the plan of {as_of_label(plan.as_of_s)}"
     if plan.state == tables.STANDING:
-        decided = _names(_decided_by_newer(plan, now_s))
-        yield [*its, decided], "replaced by what a newer plan says of this file"
+        yield [*its, decided_by_newer(plan, now_s)], "replaced by what a newer plan says of this file"
 
 
-def _decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.Select[tuple[str]]:
-    """Files that a newer plan decides on, or on which a newer item was carried out, whatever its plan."""
+def decided_by_newer(plan: sa.Row[Any], now_s: float) -> sa.ColumnElement[bool]:
+    """Items of files that a newer plan decides on, or on which a newer item was done, whatever its plan."""
     counts = sa.and_(*_newer(plan.as_of_s, now_s), plans.c.generation == items.c.generation)
     done = sa.and_(items.c.state == ItemState.DONE, plans.c.as_of_s > plan.as_of_s)
     joined = sa.select(items.c.name).join(plans, tables.of_its_plan)
-    return joined.where(items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))
+    newer = (items.c.cache == plan.cache, items.c.as_of_s > plan.as_of_s, sa.or_(counts, done))
+    return _names(joined.where(*newer))
 
 
 def _names(of: sa.Select[tuple[str]]) -> sa.ColumnElement[bool]:

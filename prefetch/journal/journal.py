@@ -9,7 +9,7 @@ it.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +32,7 @@ _MANY_ITEMS = 1000
 
 _NEW = sa.bindparam("new_generation", type_=sa.BigInteger)
 _WAS_NO_TRY = sa.or_(items.c.state == ItemState.EXPIRED, items.c.state == ItemState.CANCELLED)
+_NO_FAULT: Mapping[str, object] = {"error": None, "fault": None}
 _BACK = sa.or_(items.c.state == ItemState.FAILED, _WAS_NO_TRY)
 _UPDATED = ("rank", "size_bytes", "cost_bytes", "expires_at_s", "source", "kind", "basis")
 _STATE = sa.case(
@@ -156,15 +157,26 @@ class Plans:
         return change_all(self._database, stands, {"expires_at_s": int(now_s)})
 
     def retry(self, cache: str, *, now_s: float) -> int:
-        """Plan again what failed, as if it had not been tried; return how many items."""
-        return cleanup.retry_failed(self._database, cache, now_s=now_s)
+        """Plan again what failed of standing plans, unless it expired or a newer plan decides; how many."""
+        standing = sa.select(plans).where(plans.c.cache == cache, plans.c.state == tables.STANDING)
+        with self._database.reading() as connection:
+            plans_that_stand = connection.execute(standing).all()
+        again = {"state": ItemState.PLANNED, "attempts": 0, "updated_at_s": now_s, **_NO_FAULT}
+        # Of a plan that is cancelled or replaced meanwhile, nothing would end what is planned again.
+        stands = sa.exists().where(tables.of_standing_plan)
+        due = (items.c.state == ItemState.FAILED, items.c.expires_at_s > now_s, stands)
+        n_items = 0
+        for plan in plans_that_stand:
+            where = (*tables.of_plan(cache, plan.as_of_s), *due, ~cleanup.decided_by_newer(plan, now_s))
+            n_items += change_all(self._database, where, again)
+        return n_items
 
     def expire(self, cache: str, *, now_s: float, uncounted: Collection[Action] = ()) -> int:
         """Mark what is still planned after its time as expired; return how many, but for some actions.
 
         What a wrong clock let expire before its time is planned again.
         """
-        planned = {"state": ItemState.PLANNED, "updated_at_s": now_s, "error": None, "fault": None}
+        planned = {"state": ItemState.PLANNED, "updated_at_s": now_s, **_NO_FAULT}
         counts = sa.exists().where(tables.of_standing_plan, plans.c.as_of_s <= now_s + tables.CLOCK_SLACK_S)
         restorable = (items.c.cache == cache, cleanup.expired_early(now_s), counts)
         change_all(self._database, restorable, planned)

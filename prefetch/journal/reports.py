@@ -30,8 +30,10 @@ class Reports:
         n_items = self._count_by(items.c.state, *([] if cache is None else of_plan(cache, as_of_s)))
         return {state.value: n_items.get(state, 0) for state in ItemState}
 
-    def planned(self, cache: str) -> int:
-        return self._count(items.c.cache == cache, items.c.state == ItemState.PLANNED)
+    def planned(self, cache: str, *, evicts: bool = True) -> int:
+        """Number of items that are planned; `evicts` False: but for evictions."""
+        counted = sa.true() if evicts else items.c.action != Action.EVICT
+        return self._count(items.c.cache == cache, items.c.state == ItemState.PLANNED, counted)
 
     def oldest_s(self, cache: str) -> int | None:
         """The time of the oldest plan that the journal has of a cache; None: it has none."""

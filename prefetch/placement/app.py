@@ -21,7 +21,7 @@ from prefetch.placement.connections import SUBJECT, Gate
 from prefetch.placement.database import Synchroniser
 from prefetch.placement.front import Front, ServiceMetrics
 from prefetch.placement.messages import FileName, SiteName
-from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, Pages
+from prefetch.placement.pages import TITLE, OperatorPages, PageMaker, docs, links
 from prefetch.placement.score import Score
 from prefetch.placement.service import Service
 from prefetch.placement.tokens import OPERATORS, Tokens, federation_of
@@ -36,14 +36,14 @@ def application(
     keeper: Synchroniser,
     tokens: Tokens,
     gate: Gate,
-    operator: PageMaker | None = None,
+    operator: PageMaker,
     *,
     hosts: Iterable[str] = (),
 ) -> Front:
     """The ASGI application, whose start restores what is stored and whose end stores the rest.
 
-    `operator`: where the operator's pages come from; None: there are none. `hosts`: the names by which it is
-    called, beside addresses and localhost.
+    `operator`: where the operator's pages come from. `hosts`: the names by which it is called, beside
+    addresses and localhost.
     """
 
     @asynccontextmanager
@@ -52,26 +52,23 @@ def application(
             # What is loaded now stays: walking through it at every collection would delay answers.
             gc.freeze()
             yield
-        if operator is not None:
-            await asyncio.to_thread(operator.close)
+        await asyncio.to_thread(operator.close)
 
     app = FastAPI(title=TITLE, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     front = Front(service, app, called_by(hosts))
     api = Api(service, keeper, tokens, ServiceMetrics(service, keeper, front, gate))
-    pages = Pages(has_operator=operator is not None)
+    pages = OperatorPages(operator, service)
     operators, anybody_known = [Depends(api.operators_only)], [Depends(api.known_only)]
     add = app.add_api_route
-    for path, page in (("/", pages.links), ("/docs", pages.docs)):
-        add(path, page, methods=["GET"], include_in_schema=False)
+    for path, page in (
+        ("/", links),
+        ("/docs", docs),
+        ("/operator", pages.region),
+        ("/operator/style.css", pages.style),
+        ("/operator/caches/{cache}", pages.cache),
+    ):
+        add(path, page, methods=["GET"], include_in_schema=False, response_model=None)
     app.mount("/docs", StaticFiles(packages=[("fastapi_offline", "static")]))
-    if operator is not None:
-        operator_pages = OperatorPages(operator, service)
-        for path, answer in (
-            ("/operator", operator_pages.region),
-            ("/operator/style.css", operator_pages.style),
-            ("/operator/caches/{cache}", operator_pages.cache),
-        ):
-            add(path, answer, methods=["GET"], include_in_schema=False, response_model=None)
     unchanged: dict[int | str, dict[str, Any]] = {304: {"description": "As by If-None-Match"}}
     add("/serverRanges", api.server_ranges, methods=["GET"], responses=unchanged)
     add("/ds/{n}/{did:path}", api.dataset, methods=["GET"], responses=unchanged)

@@ -102,15 +102,15 @@ class PlacementTables:
             else:
                 upsert(connection, table, [{key_column: key, value_column: value}])
 
-    def refresh(self, snapshot: bytes, as_of: str, *, if_current: bool = False) -> int:
+    def refresh(self, snapshot: bytes, as_of: str, *, now: str | None = None) -> int:
         """Store a new snapshot in place of the last; return its number.
 
-        With `if_current`, raises NotDueError if the last one is of a later decision time.
+        With `now`, raises NotDueError if the last one is of a later decision time that has come by then.
         """
         with self._database.writing() as connection:
             advisory_lock(connection, "placement refresh")
             last = connection.scalar(sa.select(_snapshots.c.as_of).order_by(_snapshots.c.id.desc()).limit(1))
-            if if_current and last is not None and last > as_of:
+            if now is not None and last is not None and as_of < last <= now:
                 raise NotDueError(f"datasets are placed as of {last} meanwhile, which is later than {as_of}")
             insert = sa.insert(_snapshots).values(as_of=as_of, payload=snapshot)
             inserted = connection.execute(insert).inserted_primary_key
@@ -123,7 +123,7 @@ class PlacementTables:
 
 def _refresh(connection: sa.Connection, after: int) -> Refresh | None:
     newest = connection.scalar(sa.select(sa.func.max(_snapshots.c.id)))
-    if newest is None or newest <= after:
+    if newest is None or newest == after:  # an earlier one is the last of a restored database
         return None
     query = sa.select(_snapshots.c.payload).where(_snapshots.c.id == newest)
     return Refresh(newest, connection.execute(query).scalar_one())
@@ -173,7 +173,7 @@ class Synchroniser:
             pending = self._service.pending()
             try:
                 # The damaged refresh is not asked for again: reading it again mends nothing.
-                newer = dataclasses.replace(pending, after=max(pending.after, self._damaged_refresh))
+                newer = dataclasses.replace(pending, after=self._damaged_refresh or pending.after)
                 stored, snapshot = await asyncio.to_thread(self._exchange, newer)
             except asyncio.CancelledError:
                 self._service.give_back(pending)
@@ -206,7 +206,7 @@ class Synchroniser:
             self._damage, self._damaged_refresh = str(error), stored.refresh.number
             self.faults[type(error).__name__] += 1
             return stored, None
-        self._damage = None
+        self._damage, self._damaged_refresh = None, 0
         return stored, snapshot
 
     async def _tick(self) -> None:

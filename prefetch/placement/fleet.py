@@ -46,7 +46,7 @@ class Refresh:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """The content of the database; `refresh`: None if there is none newer than asked for."""
+    """The content of the database; `refresh`: the last, None if it is known or there is none."""
 
     servers: tuple[CacheServer, ...]
     serves: Mapping[str, str]
@@ -117,6 +117,8 @@ class Fleet:
         for key, server in list(self._servers.items()):
             if server.seen_at_s <= now_s - self._forget_s:
                 del self._servers[key]
+            elif server.seen_at_s > now_s:  # the clock was ahead: else it would be alive until then
+                self._servers[key] = dataclasses.replace(server, seen_at_s=now_s)
         self._alive = self._alive_at(now_s)
         self._layouts = {}
         for site, live in self._alive.items():

@@ -21,8 +21,8 @@ from prefetch.placement.messages import SiteName, checked_name
 from prefetch.placement.service import Service
 
 TITLE = "cachecast placement"
-_OPERATOR = {"operator": "caches, stewards, models and alarms, for operators"}
 _LINKS = {
+    "operator": "caches, stewards, models and alarms, for operators",
     "docs": "what can be asked, to try out",
     "openapi.json": "the same for programs",
     "health": "state of the service",
@@ -41,32 +41,27 @@ _PAGE_HEADERS = {
 }
 
 
-class Pages:
-    """The routes of the pages."""
+async def links() -> HTMLResponse:
+    items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in _LINKS.items())
+    page = (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
+        f'<link rel="icon" href="docs/{_ICON}">\n'
+        '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
+        f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
+    )
+    return HTMLResponse(page, headers=_PAGE_HEADERS)
 
-    def __init__(self, *, has_operator: bool) -> None:
-        self._links = {**(_OPERATOR if has_operator else {}), **_LINKS}
 
-    async def links(self) -> HTMLResponse:
-        items = "\n".join(f'<li><a href="{to}">/{to}</a>: {what}</li>' for to, what in self._links.items())
-        page = (
-            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{TITLE}</title>\n'
-            f'<link rel="icon" href="docs/{_ICON}">\n'
-            '<body style="font-family: sans-serif; margin: 2em; line-height: 1.6">\n'
-            f"<h1>{TITLE}</h1>\n<ul>\n{items}\n</ul>\n</body></html>\n"
-        )
-        return HTMLResponse(page, headers=_PAGE_HEADERS)
-
-    async def docs(self) -> HTMLResponse:
-        page = get_swagger_ui_html(
-            openapi_url="openapi.json",
-            title=TITLE,
-            swagger_js_url=f"docs/{_SCRIPT}",
-            swagger_css_url=f"docs/{_STYLE}",
-            swagger_favicon_url=f"docs/{_ICON}",
-            swagger_ui_parameters={"validatorUrl": None},
-        )
-        return HTMLResponse(page.body, headers=_PAGE_HEADERS)
+async def docs() -> HTMLResponse:
+    page = get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=TITLE,
+        swagger_js_url=f"docs/{_SCRIPT}",
+        swagger_css_url=f"docs/{_STYLE}",
+        swagger_favicon_url=f"docs/{_ICON}",
+        swagger_ui_parameters={"validatorUrl": None},
+    )
+    return HTMLResponse(page.body, headers=_PAGE_HEADERS)
 
 
 REFRESH_S: Final = 60

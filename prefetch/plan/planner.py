@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray
 from prefetch.actions import Action
 from prefetch.plan import lists
 from prefetch.plan.hindsight import EarlierAt, proved
@@ -122,26 +121,23 @@ def prefill(case: Case, fetched_bytes: int = 0) -> Prefill:
     prefills of the last cycle fetch, `fetched_bytes`. Nothing is evicted: the cache's own purge and the next
     plan make room, and both know these files.
     """
-    is_asked = np.isin(case.disk.item, case.scores.item)
+    disk = case.disk
+    is_asked = np.isin(disk.item, case.scores.item)
     others = case.state.pinned & ~is_asked
-    pin_bytes = case.limits.pin(case.state).n_bytes - int(case.disk.size_bytes[others].sum())
+    pin_bytes = case.limits.pin(case.state).n_bytes - int(disk.size_bytes[others].sum())
     room = Limit(max(0, pin_bytes), "what may be pinned, less what is")
-    pinned = _pins(case, is_asked & case.usable(case.disk), room)
-    left = dataclasses.replace(room, n_bytes=room.n_bytes - int(case.disk.size_bytes[pinned.places].sum()))
+    order = best_first(disk.density, disk.last_use_s, disk.item, is_asked & case.usable(disk))
+    places = head(order, disk.size_bytes, room.n_bytes)
+    pinned = PlanList(places, room, places.size < order.size)
+    left = dataclasses.replace(room, n_bytes=room.n_bytes - int(disk.size_bytes[places].sum()))
     limit = least(left, *case.limits.wan(case.state))
     fetched = _fetches(case, dataclasses.replace(limit, n_bytes=max(0, limit.n_bytes - fetched_bytes)))
     rows = [
-        case.disk.rows(Action.PIN, pinned.places, case.disk.cause[pinned.places]),
+        disk.rows(Action.PIN, places, disk.cause[places]),
         case.candidates.rows(Action.PREFETCH, fetched.places, case.candidates.cause[fetched.places]),
     ]
     bound = {Action.PIN: pinned.bound_by, Action.PREFETCH: fetched.bound_by}
     return Prefill(joined(rows, bound), _left_out(case, pinned, fetched))
-
-
-def _pins(case: Case, mask: BoolArray, limit: Limit) -> PlanList:
-    order = best_first(case.disk.density, case.disk.last_use_s, case.disk.item, mask)
-    places = head(order, case.disk.size_bytes, limit.n_bytes)
-    return PlanList(places, limit, places.size < order.size)
 
 
 def _fetches(case: Case, limit: Limit) -> PlanList:

@@ -139,14 +139,6 @@ def owners(
     return layout.owners_of(known) if layout.ranges else np.full(len(known), "", np.object_)
 
 
-def belongs(
-    names: Iterable[str], capacities: Mapping[str, float], server: str, serving: Collection[str] | None = None
-) -> BoolArray:
-    """Whether Rucio looks for each of `names` at `server`, bool[n]; else as `owners`."""
-    mine: BoolArray = owners(names, capacities, serving) == server
-    return mine
-
-
 DEPTH = 16
 """Most slashes of a path that a line is made for."""
 
@@ -202,7 +194,7 @@ def _fault(rule: Rule, before: Rule | None) -> str | None:
         return "a line cannot ask for several kinds of patterns at once; write names that say both"
     if any(pattern.strip() != pattern or not pattern.isprintable() for pattern in rule.names):
         return "a name with white space at its edge, or a control character, cannot stand in a line"
-    if any(_n_lines(pattern) > MOST_LINES for pattern in rule.names):
+    if any(next(itertools.islice(_of_name(name), MOST_LINES, None), None) for name in rule.names):
         return f"a name with so many * would become more than {MOST_LINES} lines; write it with fewer"
     return None
 
@@ -272,10 +264,6 @@ def _shared(most: int, n: int) -> Iterator[tuple[int, ...]]:
         return
     for first in range(max(0, most) + 1):
         yield from ((first, *rest) for rest in _shared(most - first, n - 1))
-
-
-def _n_lines(pattern: str) -> int:
-    return sum(1 for _ in itertools.islice(_of_name(pattern), MOST_LINES + 1))
 
 
 def _plain(text: str) -> str:

@@ -223,15 +223,15 @@ class KnownWork:
     """Files that queued jobs read, one entry each; `item` (dense file id) is unique, in no order.
 
     `n_jobs`: jobs that read the file; `wait_s`: until the first of them is expected to start, 0 or more;
-    `certainty`: that any reads it, None: 1 for each; `late_s`: since it was expected, None: 0 for each.
+    `certainty`: that any reads it, 0 to 1; `late_s`: since it was expected, 0 or more.
     """
 
     item: IntArray
     size_bytes: IntArray
     n_jobs: IntArray
     wait_s: IntArray
-    certainty: FloatArray | None = None
-    late_s: IntArray | None = None
+    certainty: FloatArray
+    late_s: IntArray
 
     def chances(self, horizons_s: tuple[int, ...]) -> FloatArray:
         """Of a read within each of `horizons_s`, float64[k, n]; within the longest, or a day if that is less.
@@ -240,17 +240,14 @@ class KnownWork:
         within half the time that they have been late: what has waited for days is not read in this hour.
         """
         after_s = np.array([*horizons_s[:-1], max(horizons_s[-1], DAY_S)])[:, None] - self.wait_s[None, :]
-        late_s = np.zeros(self.item.size) if self.late_s is None else self.late_s
-        half_s = np.maximum(HALF_READ_S, late_s / 2)
+        half_s = np.maximum(HALF_READ_S, self.late_s / 2)
         read: FloatArray = -np.expm1(np.log(0.5) * np.maximum(after_s, 0) / half_s)
-        return read if self.certainty is None else self.certainty * read
+        return self.certainty * read
 
     def starting_within(self, horizon_s: int) -> KnownWork:
         """The files whose jobs are expected to start within it."""
         near = self.wait_s <= horizon_s
-        columns = (self.item[near], self.size_bytes[near], self.n_jobs[near], self.wait_s[near])
-        certainty = None if self.certainty is None else self.certainty[near]
-        return KnownWork(*columns, certainty, None if self.late_s is None else self.late_s[near])
+        return KnownWork(*(getattr(self, field.name)[near] for field in dataclasses.fields(self)))
 
 
 def with_known(scores: Scores, work: KnownWork) -> Scores:

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable
 
-from features.common.errors import PushRejected, SourceUnavailable, TargetUnavailable
+from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.units import duration_label
 from prefetch.actions import Action, ItemState
 from prefetch.journal.tables import CLOCK_SLACK_S, Item, Receipt
@@ -56,7 +56,7 @@ def attempt(target: CacheTarget, item: Item, limits: PushLimits, now_s: Callable
     again = ItemState.PLANNED if item.attempts < limits.attempts else ItemState.FAILED
     try:
         receipt = _CARRY_OUT[item.action](target, item, limits, now_s)
-    except PushRejected as error:
+    except (PushRejected, InputError) as error:  # also a record that the cache damages just now
         receipt = Receipt(ItemState.FAILED, error=str(error), fault="file")
     except SourceUnavailable as error:
         receipt = Receipt(again, error=str(error), fault="source")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import BEAT_S, Lease, LeasedItems
+from prefetch.journal.lease import BEAT_S, Lease
 from prefetch.journal.tables import CLOCK_SLACK_S
 from prefetch.push.attempt import PushLimits
 from prefetch.push.limiter import Breaker, Limiter
@@ -78,7 +78,7 @@ def push(
         limiter = Limiter(limits, sources_seen(journal, cache, limits, now_s()), now_s)
         breaker = Breaker(cache, limits.breaker)
         worker = Worker(target, limits, now_s)
-        marked = MarkedItems(LeasedItems(lease), now_s, limits.retry_after_s)
+        marked = MarkedItems(lease, now_s, limits.retry_after_s)
         run = _ItemRun(lease, marked, limiter, breaker, worker, now_s, on_progress)
         renewals = Renewals(journal.reports, lease, limiter, breaker, worker, now_s)
         journal.plans.cancel_superseded(cache, now_s=now_s())
@@ -104,8 +104,6 @@ def push(
         seconds=time.monotonic() - started,
         stopped=breaker.reason,
         left_alone=tuple(str(state) for state in limiter.left_alone.values()),
-        withheld={},
-        unproven=None,
     )
 
 
@@ -151,7 +149,7 @@ class _ItemRun:
 
     def close(self) -> None:
         self.write()
-        self.marked.close()
+        self.marked.drop(lambda _: True)
 
     def _start(self, action: Action) -> None:
         while (room := self.worker.room) > 0:

@@ -5,13 +5,13 @@ import dataclasses
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from features.common.errors import InputError, PushRejected, SourceUnavailable, TargetUnavailable
 from features.common.times import DAY_S
 from prefetch.actions import Action
-from prefetch.journal.lease import Lease, LeasedItems
+from prefetch.journal.lease import BEAT_S, Lease
 from prefetch.journal.reports import Reports
 from prefetch.journal.tables import Item, Receipt
 from prefetch.push.attempt import PushLimits, attempt, renewal
@@ -73,8 +73,8 @@ class MarkedItems:
     at most that much work is looked up at the cache again. `retry_after_s`: pause per failed try.
     """
 
-    def __init__(self, work: LeasedItems, now_s: Callable[[], float], retry_after_s: float) -> None:
-        self._work, self._now_s, self._retry_after_s = work, now_s, retry_after_s
+    def __init__(self, lease: Lease, now_s: Callable[[], float], retry_after_s: float) -> None:
+        self._lease, self._now_s, self._retry_after_s = lease, now_s, retry_after_s
         self._ahead = deque[Item]()
         self._ended = list[Ended]()
         self._items_per_s = 0.0
@@ -84,7 +84,7 @@ class MarkedItems:
         """An item to try now, or None. If none is marked, `n_items` are, and some more for soon after."""
         if not self._ahead:
             n_items += min(MOST_ITEMS, int(self._items_per_s * AHEAD_S))
-            begun = self._work.begin(
+            begun = self._lease.begin(
                 action, n_items, now_s=self._now_s(), but=but(), retry_after_s=self._retry_after_s
             )
             self._ahead.extend(begun)
@@ -95,7 +95,7 @@ class MarkedItems:
         if self._ahead:
             return 0.0
         now_s = self._now_s()
-        at_s = self._work.next_retry_s(action, now_s=now_s, but=but, retry_after_s=self._retry_after_s)
+        at_s = self._lease.next_retry_s(action, now_s=now_s, but=but, retry_after_s=self._retry_after_s)
         return None if at_s is None else at_s - now_s
 
     def drop(self, unwanted: Callable[[Item], bool], begun: Sequence[Item] = ()) -> None:
@@ -103,7 +103,7 @@ class MarkedItems:
         dropped = [*begun, *filter(unwanted, self._ahead)]
         self._ahead = deque(item for item in self._ahead if not unwanted(item))
         if dropped:
-            self._work.give_back([item.item_id for item in dropped], now_s=self._now_s())
+            self._lease.give_back([item.item_id for item in dropped], now_s=self._now_s())
 
     def note_result(self, item: Item, receipt: Receipt) -> None:
         self._ended.append((item, receipt))
@@ -122,17 +122,14 @@ class MarkedItems:
         ended, self._ended = self._ended, []
         if not ended:
             return []
-        self._work.finish({item.item_id: receipt for item, receipt in ended}, now_s=self._now_s())
+        self._lease.finish({item.item_id: receipt for item, receipt in ended}, now_s=self._now_s())
         now = time.monotonic()
         self._items_per_s = len(ended) / max(now - self._written, 1e-3)
         self._written = now
         if self._ahead:
-            cancelled = self._work.cancelled()
+            cancelled = self._lease.cancelled()
             self.drop(lambda item: item.item_id in cancelled)
         return ended
-
-    def close(self) -> None:
-        self.drop(lambda _: True)
 
 
 UNMEASURED_S = 6 * 3600
@@ -174,12 +171,18 @@ class Renewals:
         now_s = self.now_s()
         pinned = {pin.name for pin in self.reports.pins(self.lease.cache, now_s=now_s)}
         try:
-            every_s = touch_every_s(self.worker.target.inventory(), pinned, now_s)
+            every_s = touch_every_s(self._looked_at(), pinned, now_s)
         except (TargetUnavailable, InputError) as error:
             # An unreadable folder does not end the push: the server is asked about each file.
             self.breaker.note(str(error))
             every_s = UNMEASURED_S
         self.worker.limits = dataclasses.replace(self.worker.limits, touch_every_s=every_s)
+
+    def _looked_at(self) -> Iterator[Held]:
+        # A walk over millions of files may take longer than the lease lasts.
+        for held in self.worker.target.inventory():
+            self.lease.keep(now_s=self.now_s())
+            yield held
 
     def renew_due(self) -> int:
         every_s, at_once = self.worker.limits.touch_every_s, self.worker.limits.parallel
@@ -192,19 +195,21 @@ class Renewals:
                 break
             failing = self.limiter.failing(Action.PIN)
             batch = [pin for pin in due[first : first + at_once] if pin.source not in failing]
-            began = time.monotonic()
-            n_renewed += self._note([(pin, self.worker.renew(pin)) for pin in batch], began)
+            began, renewals = time.monotonic(), [(pin, self.worker.renew(pin)) for pin in batch]
+            while concurrent.futures.wait([future for _, future in renewals], BEAT_S).not_done:
+                self.lease.keep(now_s=self.now_s())
+            n_renewed += self._note(renewals, began)
             self.lease.keep(now_s=self.now_s())
         return n_renewed
 
     def _note(self, renewals: Sequence[tuple[Item, Renewal]], began: float) -> int:
-        used_at_s, work = dict[str, float](), LeasedItems(self.lease)
+        used_at_s = dict[str, float]()
         for pin, future in renewals:
             error, is_lost = None, False
             try:
                 _, used_at_s[pin.item_id] = future.result()
             except PushRejected as refused:
-                work.lose_pin(pin.item_id, str(refused), now_s=self.now_s())
+                self.lease.lose_pin(pin.item_id, str(refused), now_s=self.now_s())
             except SourceUnavailable:
                 # The cache answered, so this is no failure that ends the run.
                 is_lost = True
@@ -213,5 +218,5 @@ class Renewals:
             self.breaker.note(error)
             if is_lost or used_at_s.get(pin.item_id, 0.0) >= self._began_s:
                 self.limiter.note_try(pin, time.monotonic() - began, is_lost)
-        work.renewed(used_at_s)
+        self.lease.renewed(used_at_s)
         return len(used_at_s)

@@ -64,18 +64,22 @@ class Broker:
 
     def __init__(self, access: BrokerAccess) -> None:
         """Raises ConfigError for what is no broker's URL."""
-        url = urlsplit(access.url)
-        if url.scheme not in ("stomp", _TLS) or not url.hostname or not url.port or "@" in url.netloc:
+        try:
+            url = urlsplit(access.url)
+            host, port = url.hostname or "", url.port or 0
+        except ValueError:
+            host, port = "", 0
+        if not (host and port and url.scheme in ("stomp", _TLS)) or "@" in url.netloc:
             raise ConfigError(
                 f"{access.section}.broker", "must be as stomp://broker.example.org:61613, without a user"
             )
-        for file in (access.ca_cert, access.cert, access.key):
-            if file and url.scheme == _TLS and not Path(file).is_file():
-                raise ConfigError(f"{access.section}.broker", f"its certificate {file} is not there")
-        self._access, self._at = access, (url.hostname, url.port)
-        self._tls = None
-        if url.scheme == _TLS:
-            self._tls = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}
+        self._access, self._at = access, (host, port)
+        files = {"ca_certs": access.ca_cert, "cert_file": access.cert, "key_file": access.key}
+        self._tls = files if url.scheme == _TLS else None
+        for file in (self._tls or {}).values():
+            if file and not Path(file).is_file():
+                what = "is a folder, and must be a file" if Path(file).is_dir() else "is not there"
+                raise ConfigError(f"{access.section}.broker", f"its certificate {file} {what}")
 
     def publish(self, operation: Operation, rse: str, dids: Sequence[Did]) -> None:
         """Report to the consumer which files a cache got or lost; returns when the broker has all messages.
@@ -131,8 +135,10 @@ class Broker:
             listener.wait({CONNECTED}, self._access.timeout_s)
             yield connection
         except (StompException, OSError) as error:
-            why = listener.error or self._fault(error) or f"{type(error).__name__} {error}"
-            cause = without_secrets(why, self._access.password)
+            why = listener.error
+            if not why and isinstance(error, ConnectFailedException):
+                why = fault(self._at, self._access.timeout_s, self._tls)
+            cause = without_secrets(why or f"{type(error).__name__} {error}", self._access.password)
             raise BrokerUnavailable(
                 f"broker {self._access.url} does not take {what}: "
                 f"{bounded(' '.join(cause.split()), _MOST_CAUSE_CHARS)}; "
@@ -140,10 +146,6 @@ class Broker:
             ) from None
         finally:
             leave(connection, listener)
-
-    def _fault(self, error: Exception) -> str:
-        is_unconnected = isinstance(error, ConnectFailedException)
-        return fault(self._at, self._access.timeout_s, self._tls) if is_unconnected else ""
 
 
 class Subscription:

@@ -12,7 +12,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -33,7 +34,6 @@ T = TypeVar("T")
 Form = Mapping[str, tuple[type, ...]]
 """The fields that each row of an answer must have, and the types they may be of."""
 ANYTHING: Form = MappingProxyType({})
-_MISSING = object()
 _SILENT = logging.Logger("rucio-clients", logging.CRITICAL)
 _SILENT.addHandler(logging.NullHandler())
 _LONGEST_PAUSE_S = 30.0
@@ -176,6 +176,7 @@ class _Client(Client):  # type: ignore[misc]
         if self.auth_type == "oidc":
             options["get_token"] = True
         deadline.bounded(self.session)
+        self.session.auth = lambda request: request  # a login in .netrc is none of Rucio's
         self.session.get_redirect_target = self._redirected
         return super()._send_request(*args, **options)
 
@@ -195,14 +196,16 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 def _odd_field(row: object, form: Form) -> str:
     """What keeps `row` from being of `form`; empty if nothing does."""
-    if form and not isinstance(row, Mapping):
+    if not form:
+        return ""
+    if not isinstance(row, Mapping):
         return f"a row is {type(row).__name__}, not an object"
     for name, kinds in form.items():
-        value = row.get(name, _MISSING) if isinstance(row, Mapping) else _MISSING
-        if value is _MISSING:
+        if name not in row:
             return f"a row has no {name}"
-        if not isinstance(value, kinds):
-            return f"{name} is {type(value).__name__}, not {' or '.join(kind.__name__ for kind in kinds)}"
+        if not isinstance(row[name], kinds):
+            allowed = " or ".join(kind.__name__ for kind in kinds)
+            return f"{name} is {type(row[name]).__name__}, not {allowed}"
     return ""
 
 
@@ -254,7 +257,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 Row = dict[str, Any]
-Question = Callable[[Any, list[dict[str, str]]], Iterable[Row]]
+Question = Callable[[list[dict[str, str]], Any], Iterable[Row]]
 
 DID = {"scope": (str,), "name": (str,)}
 """The form of a row that names a DID."""
@@ -271,27 +274,25 @@ def ask(
     A server refuses a whole page for one name that breaks its rules: such a page is halved until that name is
     alone. Raises ServiceError.
     """
-    answers = [_ask(session, what, page, question, form) for page in pages(dids, DIDS_AT_ONCE)]
-    return [row for rows, _ in answers for row in rows], [did for _, refused in answers for did in refused]
-
-
-def _ask(
-    session: Session, what: str, page: Sequence[Did], question: Question, form: Form
-) -> tuple[list[Row], list[Did]]:
-    names = [did._asdict() for did in page]
-    try:
-        return session.ask(what, lambda client: question(client, names), form=form), []
-    except NamesRefused:
-        if len(page) == 1:
-            return [], [*page]
-    half = len(page) // 2
-    first, second = (_ask(session, what, part, question, form) for part in (page[:half], page[half:]))
-    return first[0] + second[0], first[1] + second[1]
+    rows: list[Row] = []
+    refused: list[Did] = []
+    left = list(pages(dids, DIDS_AT_ONCE))[::-1]
+    while left:
+        page = left.pop()
+        try:
+            rows += session.ask(what, partial(question, [did._asdict() for did in page]), form=form)
+        except NamesRefused:
+            half = len(page) // 2
+            if half:
+                left += [page[half:], page[:half]]
+            else:
+                refused += page
+    return rows, refused
 
 
 def metadata(session: Session, dids: Iterable[Did], form: Form = DID) -> tuple[list[Row], list[Did]]:
     """Metadata of those `dids` that the server knows, and those that it refuses as names. See `ask`."""
-    return ask(session, "metadata", dids, lambda client, names: client.get_metadata_bulk(names), form)
+    return ask(session, "metadata", dids, lambda names, client: client.get_metadata_bulk(names), form)
 
 
 def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[tuple[Did, list[str]]]:
@@ -301,7 +302,7 @@ def replicas(session: Session, dids: Iterable[Did], rses: str = "") -> Iterator[
         "replicas",
         dids,
         # The default sort makes the server download a geographic database.
-        lambda client, names: client.list_replicas(names, sort="random", rse_expression=rses or None),
+        lambda names, client: client.list_replicas(names, sort="random", rse_expression=rses or None),
         DID | {"states": (dict,)},
     )
     for row in rows:

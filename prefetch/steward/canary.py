@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from features.common.errors import PushError
+from prefetch.lfn import reported
 from prefetch.steward.feed import Report
 from prefetch.target import CacheTarget
 from prefetch.xcache.events import FileClose
@@ -140,9 +141,9 @@ class Canary:
         if self._name is None:
             return
         names = [opened.lfn for opened in report.opened] if isinstance(report, Packet) else ()
-        if self._name in map(_plain, names):
+        if self._name in map(reported, names):
             self._unheard.discard(Packet)
-        elif isinstance(report, FileClose) and _plain(report.lfn) == self._name:
+        elif isinstance(report, FileClose) and reported(report.lfn) == self._name:
             self._unheard.discard(FileClose)
         self._settle()
 
@@ -184,10 +185,6 @@ class Canary:
 
     def _fail(self, fault: str | None, now: float) -> None:
         self._name, self.fault, self._due = None, fault, now + AGAIN_S
-
-
-def _plain(lfn: str) -> str:
-    return f"/{lfn.lstrip('/')}"
 
 
 class _Trial(threading.Thread):

@@ -107,11 +107,11 @@ def read(path: Path) -> StewardFigures | None:
             return _FIGURES.validate_json(opened.read(_MAX_FILE_BYTES), strict=True)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        raise InputError(
-            f"cannot read what the steward reports in {path.name}: it is damaged, or of another version; "
-            "restart the steward"
-        ) from None
+    except OSError as error:
+        why = f"{error.strerror}; let this account read it"
+    except ValueError:
+        why = "it is damaged, or of another version; restart the steward"
+    raise InputError(f"cannot read what the steward reports in {path.name}: {why}")
 
 
 class Recent:

@@ -4,7 +4,6 @@ import dataclasses
 import heapq
 import itertools
 import math
-import re
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from prefetch.lfn import fault_of
+from prefetch.lfn import fault_of, reported
 from prefetch.steward.book import Book
 from prefetch.steward.feed import NOBODY, Readers, Report, Restarted
 from prefetch.xcache.events import FileClose
@@ -34,7 +33,6 @@ _OPEN_COMES_WITHIN_S: Final = 3.0
 """A short read may be reported closed before it is reported open: only the open says who reads."""
 _FEW_FILES: Final = 16
 """Operations on arrays take longer than to find so many files one by one."""
-_SLASHES = re.compile("//+")
 
 
 _OVER_AT_MOST: Final = 64
@@ -364,5 +362,5 @@ class Follower:
 
 def name_in(lfn: str) -> str | None:
     """The name of the file that a report calls `lfn`; None if no command would take it."""
-    name = _SLASHES.sub("/", lfn)
+    name = reported(lfn)
     return name if fault_of(name) is None else None

@@ -45,18 +45,25 @@ class QueuedReads:
         self._book = book
         self._due_s: Mapping[str, float] = {}
         self._expected: set[int] = set()
+        self._n_known = 0
 
     def expect(self, due_s: Mapping[str, float]) -> None:
-        """Let the steward expect these reads, unless it is the same object as before.
+        """Let the steward expect these reads; of the same object as before, those of files known since then.
 
         A file that was read meanwhile is expected again if a queue still names it.
         """
-        if due_s is self._due_s:
-            return
-        known = {file: at_s for name, at_s in due_s.items() if (file := self._book.find(name)) is not None}
-        for file, at_s in (dict.fromkeys(self._expected - known.keys(), math.nan) | known).items():
-            self._book.steward.expect(file, at_s)
-        self._due_s, self._expected = due_s, set(known)
+        book, expected = self._book, dict[int, float]()
+        if due_s is not self._due_s:
+            expected = dict.fromkeys(self._expected, math.nan)
+            expected |= {file: at_s for name, at_s in due_s.items() if (file := book.find(name)) is not None}
+            self._expected.clear()
+        elif due_s:  # files are fetched because a queue names them: they come after it
+            new = range(self._n_known, len(book))
+            expected = {file: due_s[name] for file in new if (name := book.name(file)) in due_s}
+        for file, at_s in expected.items():
+            book.steward.expect(file, at_s)
+        self._expected |= {file for file, at_s in expected.items() if not math.isnan(at_s)}
+        self._due_s, self._n_known = due_s, len(book)
 
 
 class ListReader:

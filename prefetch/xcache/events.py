@@ -13,6 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from features.common import strict_json
 from features.common.errors import InputError
+from features.common.hosts import plain_address
 from prefetch.xcache import fstream
 
 MAX_DATAGRAM_BYTES: Final = 65535
@@ -66,14 +67,18 @@ class FileClose:
     port: str = ""
 
     @property
+    def address(self) -> str:
+        """The server's host in its one form, as settings name it."""
+        return plain_address(self.host.removeprefix("[").removesuffix("]"))
+
+    @property
     def read_bytes(self) -> int:
         return self.b_hit + self.b_miss + self.b_bypass
 
     @property
     def disk_bytes(self) -> int:
         """Bytes of the file on disk at the close; the last block may be short, where the size is known."""
-        blocks = self.n_blks_done * self.blk_size
-        return min(self.size_bytes, blocks) if self.size_bytes else blocks
+        return min(self.size_bytes or _INT64_MAX, self.n_blks_done * self.blk_size)
 
     @property
     def is_ours(self) -> bool:

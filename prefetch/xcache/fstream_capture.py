@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from features.common.errors import InputError
 from features.common.hosts import address_and_port
@@ -29,8 +29,8 @@ from prefetch.xcache.gstream import Numberings
 _MAX_LINE_BYTES = 2**17
 _SAMPLE_CHARS = 120
 LONE_CLOSE = "close without its open"
-_MOST_SESSIONS = 50_000
-"""Of more, the work of the oldest is forgotten."""
+_MOST_KNOWN = 100_000
+"""Of more sessions and works, the oldest are forgotten."""
 
 
 class Server(NamedTuple):
@@ -89,15 +89,14 @@ class FstreamReader:
         self._open: dict[tuple[Server, int], Access] = {}
         self._seen: dict[tuple[Server, int], int] = {}
         self._numbers: list[tuple[int, int, int, Server]] = []
-        self._names: dict[tuple[int, int, int], str] = {}
-        self._works: dict[tuple[int, int, str], str] = {}
+        self._known: dict[tuple[int, int, int | str], str] = {}  # sessions by user, works by session
 
     @property
     def n_lost(self) -> int:
         """Datagrams missing from the servers' numbering, in the order of their windows."""
-        numberings = Numberings(fstream.PSEQ_MODULUS)
+        numberings = Numberings()
         for _, _, pseq, server in sorted(self._numbers, key=lambda number: number[:2]):
-            numberings.note(server, pseq)
+            numberings.note(server, pseq, fstream.PSEQ_MODULUS)
         return numberings.n_lost
 
     def read(self, path: Path | InputFile) -> Iterator[Access | Fault]:
@@ -137,21 +136,19 @@ class FstreamReader:
 
     def _note(self, datagram: bytes) -> None:
         report = fstream.decode_session(datagram)
-        known: dict[Any, str] = self._names if isinstance(report, Login) else self._works
-        key, value = (
-            ((report.stod, report.server_id, report.user_id), report.session)
-            if isinstance(report, Login)
-            else ((report.stod, report.server_id, report.session), report.work)
+        known: tuple[int | str, str] = (
+            (report.user_id, report.session) if isinstance(report, Login) else (report.session, report.work)
         )
-        known.pop(key, None)
-        known[key] = value
-        if len(known) > _MOST_SESSIONS:
-            del known[next(iter(known))]
+        place = (report.stod, report.server_id, known[0])
+        self._known.pop(place, None)
+        self._known[place] = known[1]
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def _with_work(self, access: Access) -> Access:
         of_server = access.server.stod, access.server.server_id
-        name = self._names.get((*of_server, access.opened.user_id), "")
-        return dataclasses.replace(access, work=self._works.get((*of_server, name), ""))
+        session = self._known.get((*of_server, access.opened.user_id), "")
+        return dataclasses.replace(access, work=self._known.get((*of_server, session), ""))
 
     def _packet(self, server: Server, packet: Packet, checksum: int) -> Iterator[Access | Fault]:
         where = f"{server.sender} {packet.stod} pseq {packet.pseq}"

@@ -2,7 +2,7 @@
 
 A capture repeats `@@<unix_s> <port> <length>` and a newline, then a datagram of `length` bytes. A datagram is
 a JSON header line, then one JSON record per line, then NUL or a newline. Source: `xrootd.mongstream pfc …
-send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Collector` writes captures. A binary datagram is kept
+send json fullhdr` of XRootD 5.5.3 to 6.2.1; `receiver.Receiver` writes captures. A binary datagram is kept
 as one line of JSON: see `events.frame`. Numbers of datagrams show how many are missing.
 """
 
@@ -60,7 +60,7 @@ class CaptureReader:
         self.n_malformed = 0
         self._path = path
         self._offset = offset
-        self._numberings = Numberings(PSEQ_MODULUS) if numberings is None else numberings
+        self._numberings = numberings or Numberings()
         self._file = -1
         self._closing: Callable[[], object] | None = None
 
@@ -81,7 +81,7 @@ class CaptureReader:
                 yield from self._rest()
         except OSError as error:
             raise InputError(
-                f"cannot read g-stream capture {os.fspath(self._path)}: {error.strerror}"
+                f"cannot read g-stream capture {os.fspath(self._path)}: {error.strerror or error}"
             ) from error
 
     def close(self) -> None:
@@ -186,34 +186,31 @@ def _opened(name: str, path: Path | InputFile) -> int:
 
 def note(numberings: Numberings, datagram: Event, received_t: int) -> None:
     if isinstance(datagram, fstream.Packet):
-        numberings.note((datagram.server_id, datagram.stod), datagram.pseq, modulus=fstream.PSEQ_MODULUS)
+        numberings.note((datagram.server_id, datagram.stod), datagram.pseq, fstream.PSEQ_MODULUS)
     elif isinstance(datagram, ReportSender) and datagram.pseq < PSEQ_MODULUS:
         before_first = 0 if received_t - datagram.stod <= _STARTED_S else None
-        numberings.note(datagram.key, datagram.pseq, before_first=before_first)
+        numberings.note(datagram.key, datagram.pseq, PSEQ_MODULUS, before_first=before_first)
 
 
 class Numberings:
-    """The gaps in each sender's numbers, which wrap from `modulus` - 1 to 0, or from that of one sender.
+    """The gaps in each sender's numbers, which wrap from its modulus - 1 to 0.
 
-    Gaps of `modulus` or more are counted short, so `n_lost` is at least what is missing. Of more than
+    Gaps of the modulus or more are counted short, so `n_lost` is at least what is missing. Of more than
     `MAX_SENDERS` senders the oldest are forgotten, and what they lost is kept.
     """
 
-    def __init__(self, modulus: int) -> None:
+    def __init__(self) -> None:
         self.n_lost = 0
-        self._modulus = modulus
         self._last: dict[Hashable, int] = {}
 
-    def note(
-        self, sender: Hashable, number: int, *, before_first: int | None = None, modulus: int = 0
-    ) -> None:
+    def note(self, sender: Hashable, number: int, modulus: int, *, before_first: int | None = None) -> None:
         """Take the next number of `sender`, whose first one follows `before_first` where that is known.
 
-        One that comes late is taken off `n_lost` again. `modulus`: of this sender, 0: as of others.
+        One that comes late is taken off `n_lost` again.
         """
-        last, wraps = self._last.get(sender, before_first), modulus or self._modulus
-        step = 1 if last is None else (number - last) % wraps
-        if step > wraps // 2:
+        last = self._last.get(sender, before_first)
+        step = 1 if last is None else (number - last) % modulus
+        if step > modulus // 2:
             self.n_lost = max(0, self.n_lost - 1)
             return
         self.n_lost += max(0, step - 1)
@@ -232,7 +229,7 @@ class FolderReader:
 
     def __init__(self, folder: Path, *, newest_bytes: int | None = None) -> None:
         self._folder = folder
-        self._numberings = Numberings(PSEQ_MODULUS)
+        self._numberings = Numberings()
         self._done = "" if newest_bytes is None else _before_newest(folder, newest_bytes)
         self._begun: tuple[Path, CaptureReader] | None = None
 

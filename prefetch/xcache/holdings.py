@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from features.common.errors import InputError, TargetUnavailable
+from prefetch.lfn import reported
 from prefetch.target import Held
 from prefetch.xcache.cinfo import BYTES_PER_BLOCK, CInfo
 from prefetch.xcache.events import FileClose
@@ -152,10 +153,10 @@ class LatestCloses:
         return Held(lfn, size_bytes, on_disk, bool(complete), detach_t, False)
 
     def _is_ours(self, event: FileClose) -> bool:
-        host = event.host.lower()
+        host = event.address.lower()
         return not self._hosts or host in self._hosts or f"{host}:{event.port}" in self._hosts
 
 
 def _row(event: FileClose) -> tuple[str, int, int, bool, int]:
-    on_disk = min(event.n_blks_done * event.blk_size, event.size_bytes)
-    return event.lfn, event.size_bytes, on_disk, event.complete, event.detach_t
+    on_disk = min(event.disk_bytes, event.size_bytes)
+    return reported(event.lfn), event.size_bytes, on_disk, event.complete, event.detach_t

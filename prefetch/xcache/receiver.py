@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from features.common.errors import InputError, ServiceError
 from features.common.input_files import InputFile
 from prefetch.xcache import fstream
 from prefetch.xcache.events import BINARY, MAX_DATAGRAM_BYTES, ReportSender, frame, is_kept, read_datagram
-from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings, note
+from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings, note
 from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles, append
 
 COUNTS: Final = (
@@ -73,7 +73,7 @@ class Receiver:
         self._quota = quota
         self._is_full = False
         self._now_s = now_s
-        self._numberings = Numberings(PSEQ_MODULUS)
+        self._numberings = Numberings()
         self._lives: dict[Hashable, int] = {}
         self._socket = listening(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -191,59 +191,39 @@ class Receiver:
         self._numberings.n_lost = 0
 
 
-class Collector:
-    """A thread that listens on 127.0.0.1 and appends every datagram to `path`; a context manager.
+@contextlib.contextmanager
+def collecting(path: Path) -> Iterator[int]:
+    """Append every datagram to `path` while the block runs; gives the port, any free one of 127.0.0.1.
 
-    It takes any free port: see `port` after entering. Each frame is written before the next datagram is
-    received, so a crash of this process loses none it has received. For one cache on this machine:
-    `receiver.Receiver` serves several, rolls its captures and counts what is missing.
+    Each frame is written before the next datagram is received, so a crash of this process loses none it has
+    received. For one cache on this machine: `Receiver` serves several, rolls its captures and counts what is
+    missing. Raises ServiceError if the port or the file cannot be had, or if the capture is not whole.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.port = 0
-        self._stopping = threading.Event()
-        self._error: OSError | None = None
-
-    def __enter__(self) -> Collector:
-        """Start listening. Raises ServiceError if the port or the file cannot be had."""
+    try:
+        file = path.open("ab", buffering=0)
+    except OSError as error:
+        raise ServiceError(f"cannot write g-stream capture {path}: {error.strerror}") from error
+    stopping = threading.Event()
+    with file, listening("127.0.0.1", 0) as listener, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(_keep_all, listener, file.fileno(), stopping)
         try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            yield listener.getsockname()[1]
+        finally:
+            stopping.set()
+        try:
+            writing.result()
         except OSError as error:
-            raise ServiceError(f"cannot write g-stream capture {self.path}: {error.strerror}") from error
+            raise ServiceError(f"g-stream capture {path} is not whole: {error.strerror}") from error
+
+
+def _keep_all(listener: socket.socket, file: int, stopping: threading.Event) -> None:
+    while True:
         try:
-            self._socket = listening("127.0.0.1", 0)
-        except ServiceError:
-            os.close(self._file)
-            raise
-        self.port = self._socket.getsockname()[1]
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._listen, name="gstream-collector", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Stop listening. Raises ServiceError if the capture could not be written."""
-        self._stopping.set()
-        self._thread.join()
-        self._socket.close()
-        os.close(self._file)
-        if self._error is not None and error is None:
-            raise ServiceError(f"g-stream capture {self.path} is not whole: {self._error.strerror}")
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                datagram, sender = self._socket.recvfrom(MAX_DATAGRAM_BYTES)
-            except TimeoutError:
-                # Only a pause ends it: what had arrived by the end is kept.
-                if self._stopping.is_set():
-                    return
-                continue
-            if fstream.stream_code(datagram) not in (None, *BINARY):
-                continue  # of a stream that nobody reads
-            try:
-                append(self._file, frame(int(time.time()), sender[1], datagram))
-            except OSError as error:
-                self._error = error
+            datagram, sender = listener.recvfrom(MAX_DATAGRAM_BYTES)
+        except TimeoutError:
+            # Only a pause ends it: what had arrived by the end is kept.
+            if stopping.is_set():
                 return
+            continue
+        if fstream.stream_code(datagram) in (None, *BINARY):  # nobody reads the other streams
+            append(file, frame(int(time.time()), sender[1], datagram))

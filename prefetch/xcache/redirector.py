@@ -45,11 +45,11 @@ class Redirector:
                 f"redirector {self._url} names no configured node (it names {bounded(named, 200)}): connect "
                 "their cmsd to it, or set their `address` to what it names"
             )
-        return nodes
+        return nodes - self._drained
 
     def holders(self, name: str) -> frozenset[str]:
         """The nodes that hold file `name`, asked for now. Raises PushRejected, TargetUnavailable."""
-        return self._known(locations(self._connections.url(), checked_lfn(name)))
+        return self._known(locations(self._connections.url(), checked_lfn(name))) - self._drained
 
     def _known(self, addresses: list[str]) -> frozenset[str]:
         """The configured nodes at `addresses`; others are named in the log, once each."""
@@ -62,7 +62,7 @@ class Redirector:
                 self._strangers.add(address)
                 stranger = printable(bounded(address, 100))
                 _log.warning("redirector %s names %s, no configured cache", self._url, stranger)
-        return frozenset(names) - self._drained
+        return frozenset(names)
 
 
 def _parsed(address: str) -> _Address:
@@ -78,6 +78,6 @@ def _resolved(address: str) -> list[_Address]:
         raise ConfigError("caches", f"{address[:100]!r} is no address; write host:port")
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         answers = []
     return [(host, port), *((plain_address(str(answer[4][0])), port) for answer in answers)]

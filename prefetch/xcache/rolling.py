@@ -92,7 +92,7 @@ class RollingFiles:
             if self._file is not None:
                 os.fdatasync(self._file)
             if not self._is_named:
-                _sync_folder(self._folder)
+                files.sync_folder(self._folder)
                 self._is_named = True
         except OSError as error:
             raise self._unwritable(error) from error
@@ -166,7 +166,7 @@ def _finish(file: int, path: Path) -> None:
             path.unlink()
     finally:
         os.close(file)
-    _sync_folder(path.parent)
+    files.sync_folder(path.parent)
 
 
 def _cut(file: int) -> None:
@@ -175,14 +175,6 @@ def _cut(file: int) -> None:
     tail = os.pread(file, _MAX_LINE_BYTES, max(0, end - _MAX_LINE_BYTES))
     if n_torn := len(tail) - (tail.rfind(b"\n") + 1):
         os.ftruncate(file, end - n_torn)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _number(path: Path) -> int:
@@ -271,8 +263,11 @@ class Heartbeat(NamedTuple):
 _HEARTBEAT: Final = pydantic.TypeAdapter(Heartbeat)
 
 
-def read_heartbeat(folder: Path) -> Heartbeat:
-    """The heartbeat of the collector that writes to `folder`. Raises InputError if none does, or it hangs."""
+def check_heartbeat(folder: Path) -> Heartbeat:
+    """The heartbeat of the collector that writes to `folder`.
+
+    Raises InputError if none does, if it hangs, and while the captures fill their quota.
+    """
     path = folder / _HEARTBEAT_NAME
     try:
         age_s = time.time() - path.stat().st_mtime
@@ -286,12 +281,6 @@ def read_heartbeat(folder: Path) -> Heartbeat:
             f"{was} to {folder}, so that nothing is reported; start it: cachecast collect --port PORT "
             f"--out {folder}"
         )
-    return heartbeat
-
-
-def check_heartbeat(folder: Path) -> Heartbeat:
-    """As `read_heartbeat`. Raises InputError also while the captures fill their quota."""
-    heartbeat = read_heartbeat(folder)
     if heartbeat.is_full:
         raise InputError(
             f"captures in {folder} fill their quota, so that reports are refused; pull them, or raise "

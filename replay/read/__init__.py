@@ -10,7 +10,7 @@ from replay.read.assemble import EVERYTHING, Choice, LoadedTrace, assemble
 from replay.read.files import missing_size_of
 from replay.read.formats import LCS, ORACLE
 from replay.read.roles import Roles, foreign_roles, house_roles, is_house
-from replay.read.source import TableSource, parquet
+from replay.read.source import ColumnSource, TableSource, parquet
 from replay.read.times import UNITS, Clock, check_zone
 
 __all__ = ["KINDS", "LoadedTrace", "read_trace"]
@@ -23,7 +23,7 @@ _BINARY = {ORACLE: formats.read_oracle_general, LCS: formats.read_lcs}
 
 
 def read_trace(
-    path: Path,
+    given: Path | TableSource,
     *,
     columns: Mapping[str, str] = _AS_THEY_ARE,
     time_unit: str = "s",
@@ -36,7 +36,7 @@ def read_trace(
     sort: bool = False,
     missing_size: str | int | None = None,
 ) -> LoadedTrace:
-    """The trace in a file or folder; `docs/replay.md` lists the kinds, and the treatment of faulty rows.
+    """The trace in a file or folder, or a table in memory; `docs/replay.md` lists kinds and faulty rows.
 
     `columns`: the columns by role (`replay.read.roles`); an empty name: none has it. `time_unit` (s, ms, us,
     ns): the unit of times that are numbers, or a format of `strptime` for strings; timestamps have their own.
@@ -49,24 +49,32 @@ def read_trace(
     """
     if kind not in KINDS:
         raise InputError(f"no trace kind {kind!r}; choose one of {', '.join(KINDS)}")
-    if time_unit not in UNITS and "%" not in time_unit:
+    if time_unit not in UNITS and "%" not in time_unit.replace("%f", ""):
         raise InputError(
             f"no time unit {time_unit!r}; choose one of {', '.join(UNITS)}, or a format like %d/%m/%Y"
         )
     check_zone(time_zone)
-    if not path.exists():
-        raise InputError(f"there is no trace {path}; check the path")
     choice = Choice(only, since_s, until_s, tuple(keep), missing_size_of(missing_size))
-    accesses, files = formats.house_parts(path)
-    form = kind if kind in _BINARY else formats.kind_of(accesses, table=kind != "auto")
-    if form in _BINARY:
-        source, roles = _BINARY[form](accesses), Roles("time", "item", "size")
+    catalogue = None
+    if isinstance(given, TableSource):
+        source: ColumnSource = given
+        roles = _roles(source, kind, columns)
     else:
-        source = parquet(accesses) if form == "parquet" else formats.read_csv(accesses)
-        is_ours = kind == "accesses" or (kind == "auto" and is_house(source, columns))
-        roles = (house_roles if is_ours else foreign_roles)(source, columns)
-        if isinstance(source, TableSource):
-            source = formats.as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
-    catalogue = None if files is None else parquet(files, repeated=False)
-    clock = Clock(time_unit, time_zone)
-    return assemble(source, roles, choice, clock=clock, sort=sort, files=catalogue)
+        if not given.exists():
+            raise InputError(f"there is no trace {given}; check the path")
+        accesses, files = formats.house_parts(given)
+        catalogue = None if files is None else parquet(files, repeated=False)
+        form = kind if kind in _BINARY else formats.kind_of(accesses, table=kind != "auto")
+        if form in _BINARY:
+            source, roles = _BINARY[form](accesses), Roles("time", "item", "size")
+        else:
+            source = parquet(accesses) if form == "parquet" else formats.read_csv(accesses)
+            roles = _roles(source, kind, columns)
+            if isinstance(source, TableSource):
+                source = formats.as_written(accesses, source, (roles.item, *roles.labels.values(), *keep))
+    return assemble(source, roles, choice, clock=Clock(time_unit, time_zone), sort=sort, files=catalogue)
+
+
+def _roles(source: ColumnSource, kind: str, columns: Mapping[str, str]) -> Roles:
+    is_ours = kind == "accesses" or (kind == "auto" and is_house(source, columns))
+    return (house_roles if is_ours else foreign_roles)(source, columns)

@@ -86,11 +86,8 @@ def open_bytes(path: Path) -> pa.NativeFile:
 
 def head_of(path: Path, n_bytes: int) -> bytes:
     """The first `n_bytes`, decompressed, or all if there are fewer. Raises InputError."""
-    try:
-        with open_bytes(path) as stream:
-            return bytes(stream.read(n_bytes))
-    except OSError as error:
-        raise InputError(f"{path} cannot be decompressed: {error}; fetch it again") from None
+    with open_bytes(path) as stream:
+        return _read_bytes(path, stream, n_bytes)
 
 
 def house_parts(path: Path) -> tuple[Path, Path | None]:
@@ -211,7 +208,7 @@ def read_oracle_general(path: Path) -> ColumnSource:
 def read_lcs(path: Path) -> ColumnSource:
     """LCS version 3: an 8 KiB header, then 36 B a record with 64-bit sizes. Raises InputError."""
     with open_bytes(path) as stream:
-        stated = _lcs_requests(path, stream.read(_LCS_HEADER_BYTES))
+        stated = _lcs_requests(path, _read_bytes(path, stream, _LCS_HEADER_BYTES))
         table = _records(path, stream, _LCS_RECORD)
     if table.num_rows != stated:
         raise InputError(

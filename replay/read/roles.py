@@ -175,6 +175,9 @@ def _misnamed(source: ColumnSource, given: Mapping[str, str]) -> list[str]:
         f"there is no role {role}; the roles are {', '.join(USUAL)}" for role in given if role not in USUAL
     ]
     faults += [f"there is no column {name}" for name in names if name not in source.schema.names]
+    faults += [
+        f"no column is the {role}; give --columns {role}=NAME" for role in ACCESS if given.get(role) == ""
+    ]
     twice = dict.fromkeys(name for name in names if names.count(name) > 1)
     return faults + [f"column {name} is given two roles" for name in twice]
 

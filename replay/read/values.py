@@ -181,6 +181,16 @@ def codes_of(column: pa.ChunkedArray) -> Codes:
     return _codes(_encoded(column))
 
 
+def first_known(column: pa.ChunkedArray, item: ItemArray, n_items: int) -> pa.StringArray:
+    """The first value of each file that is not null, as a string; `item`: the file of each row."""
+    code, values = codes_of(column)
+    known = np.flatnonzero(code >= 0)[::-1]
+    of_file = np.full(n_items, UNKNOWN, np.int64)
+    # With repeated indices the last assignment stays, which in reversed order is the first row.
+    of_file[item[known]] = code[known]
+    return values.cast(pa.string()).take(array_of(of_file, absent=of_file < 0))
+
+
 def _encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with one dictionary for all chunks."""
     try:

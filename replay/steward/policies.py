@@ -1,5 +1,6 @@
 """The policies that drive a steward through a trace, by name."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from replay.steward.delayed_cache import NO_DELAY, DelayedCache, Plans
 from replay.trace import ItemArray, Trace
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Replayed:
     """The policy: `order` makes the order for a capacity. When it is late, the cache's own LRU makes room.
 
@@ -29,51 +31,39 @@ class Replayed:
     acts on the same cache, None: nothing.
     """
 
-    def __init__(
-        self,
-        context: AccessContext,
-        order: Callable[[int], ArrayOrder],
-        delays: Delays = NO_DELAY,
-        plans: Plans | None = None,
-    ) -> None:
-        self._context, self._order, self._delays, self._plans = context, order, delays, plans
+    context: AccessContext
+    order: Callable[[int], ArrayOrder]
+    delays: Delays = NO_DELAY
+    plans: Plans | None = None
 
     def __call__(self, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         """Replay, marking hits; the peak usage in bytes. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
-        reads = cache.serve(trace.size_bytes[trace.item], self._context.queued)
+        reads = cache.serve(trace.size_bytes[trace.item], self.context.queued)
         np.greater_equal(reads.had, reads.needed, out=hit)
-        if self._plans is None:
+        if self.plans is None:
             return cache.peak_bytes
         return ServedWithPrefetch(cache.peak_bytes, cache.prefetched(reads))
 
     def _cache(self, trace: Trace, capacity_bytes: int) -> DelayedCache:
         """An empty cache for the files of `trace`, with its steward. Raises InputError."""
-        check_fits(self._context, trace)
-        order = self._order(capacity_bytes)
-        return DelayedCache(order, self._context, trace, capacity_bytes, self._delays, plans=self._plans)
+        check_fits(self.context, trace)
+        order = self.order(capacity_bytes)
+        return DelayedCache(order, self.context, trace, capacity_bytes, self.delays, plans=self.plans)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class InBlocks(Replayed):
     """The policy for files that are fetched by `block_bytes`, as far as they are read, from the beginning."""
 
-    def __init__(
-        self,
-        context: AccessContext,
-        order: Callable[[int], ArrayOrder],
-        delays: Delays = NO_DELAY,
-        *,
-        block_bytes: int,
-    ) -> None:
-        super().__init__(context, order, delays)
-        self._block_bytes = block_bytes
+    block_bytes: int = dataclasses.field(kw_only=True)
 
     def serve(self, trace: Trace, capacity_bytes: int) -> Served:
         """Replay, by the bytes that each access reads. Raises InputError."""
         cache = self._cache(trace, capacity_bytes)
         sizes = trace.size_bytes[trace.item]
         asked = sizes if trace.read_bytes is None else trace.read_bytes
-        needed = np.minimum(sizes, -(-asked // self._block_bytes) * self._block_bytes)
+        needed = np.minimum(sizes, -(-asked // self.block_bytes) * self.block_bytes)
         reads = cache.serve(needed, NO_QUEUE)
         had, fetched = reads.had, reads.fetched
         on_disk = np.maximum(had, 0)

@@ -67,7 +67,7 @@ class BenefitModel:
     `points`: of reads from an origin, ascending in rtt_ms, descending in efficiency; `hit_points`: of hits,
     by the round-trip time to the cache. For origins of unknown distance, misses have
     `unknown_remote_efficiency` and hits `unknown_local_efficiency` (PIC's CRAB jobs). A miss takes
-    `miss_slowdown` (a fraction) longer than a direct read.
+    `miss_slowdown` (a fraction) longer than a direct read. Hits are read from `medium`.
     """
 
     points: tuple[EfficiencyPoint, ...] = PUBLISHED_POINTS
@@ -78,6 +78,7 @@ class BenefitModel:
     cache_rtt_ms: float = 0.0
     job_read_rate_bytes_s: float = 2.4e6
     hs06_per_core: float = 10.0
+    medium: Tier = SSD
 
     def __post_init__(self) -> None:
         shares = [self.unknown_remote_efficiency, self.unknown_local_efficiency]
@@ -100,24 +101,23 @@ class BytesRead:
     """Bytes that jobs read, by the round-trip time to their origin.
 
     `rtt_ms`: float[k], NaN if unknown; `miss_bytes`: int[k], read from the origin through the cache;
-    `hit_bytes`: int[k, t], found in the cache, per tier of `tiers`; `direct_bytes`: int[k] or None, read
-    from the origin without a cache.
+    `hit_bytes`: int[k], found in the cache; `direct_bytes`: int[k] or None, read from the origin without a
+    cache.
     """
 
     rtt_ms: FloatArray
     miss_bytes: IntArray
     hit_bytes: IntArray
-    tiers: tuple[Tier, ...] = (SSD,)
     direct_bytes: IntArray | None = None
 
     @property
     def direct(self) -> BytesRead:
         """The same bytes, all read from their origins without a cache."""
-        total = self.miss_bytes + self.hit_bytes.sum(axis=1)
+        total = self.miss_bytes + self.hit_bytes
         if self.direct_bytes is not None:
             total = total + self.direct_bytes
         nothing = np.zeros_like(self.miss_bytes)
-        return BytesRead(self.rtt_ms, nothing, np.zeros_like(self.hit_bytes), self.tiers, total)
+        return BytesRead(self.rtt_ms, nothing, nothing, total)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,29 +145,26 @@ def cost(reads: BytesRead, model: BenefitModel) -> Cost:
 
     A job computes one second per `job_read_rate_bytes_s` bytes, wherever these come from.
     """
-    bytes_s = model.job_read_rate_bytes_s
-    past, missed, hit = _wall_per_cpu(reads.rtt_ms, model)
-    wait_s = np.array([1 / tier.read_rate_bytes_s for tier in reads.tiers])
+    past, missed, hit = core_hours_per_byte(reads.rtt_ms, model)
     direct = np.zeros_like(reads.miss_bytes) if reads.direct_bytes is None else reads.direct_bytes
-    wall_s = float((direct * past + reads.miss_bytes * missed).sum()) / bytes_s
-    wall_s += float((reads.hit_bytes * (hit[:, None] / bytes_s + wait_s)).sum())
+    core_hours = float((direct * past + reads.miss_bytes * missed + reads.hit_bytes * hit).sum())
     n_bytes = float(direct.sum() + reads.miss_bytes.sum() + reads.hit_bytes.sum())
-    core_hours = wall_s / HOUR_S
     return Cost(
-        cpu_hours=n_bytes / bytes_s / HOUR_S,
+        cpu_hours=n_bytes / model.job_read_rate_bytes_s / HOUR_S,
         core_hours=core_hours,
         hs06_hours=core_hours * model.hs06_per_core,
     )
 
 
-def _wall_per_cpu(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Walltime over CPU time of bytes read directly, missed and hit, per origin."""
+def core_hours_per_byte(rtt_ms: FloatArray, model: BenefitModel) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Core-hours per byte that is read directly, missed and hit, by the origin's round-trip time or NaN."""
     unknown = np.isnan(rtt_ms)
     near = cpu_efficiency(np.array([model.cache_rtt_ms]), model.hit_points)[0]
     local = np.where(unknown, model.unknown_local_efficiency, near)
     far = cpu_efficiency(np.nan_to_num(rtt_ms), model.points)
-    direct = 1 / np.where(unknown, model.unknown_remote_efficiency, far)
-    return direct, direct * (1 + model.miss_slowdown), 1 / local
+    cpu_h, wait_h = 1 / model.job_read_rate_bytes_s / HOUR_S, 1 / model.medium.read_rate_bytes_s / HOUR_S
+    direct = cpu_h / np.where(unknown, model.unknown_remote_efficiency, far)
+    return direct, direct * (1 + model.miss_slowdown), cpu_h / local + wait_h
 
 
 @dataclasses.dataclass(frozen=True)

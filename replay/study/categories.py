@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
-from features.common.names import MAX_NAME_CHARS, RULES, UNFIT_RE2
+from features.common.names import tiers_of
 from features.common.times import DAY_S, HOUR_S
 from features.common.units import format_bytes
-from replay.read.values import codes_of
+from replay.read.values import first_known
 from replay.study.use import Use, lru_age_s, total_by
 from replay.trace import ItemArray, Trace
 
@@ -136,7 +136,6 @@ LOOKS_LIKE = {
     "CMS": r"(^|/)store/|(^|[/_-])(RAW-?RECO|RECO|(MINI|NANO)?AOD(SIM)?|GEN-SIM)([/_.-]|$)|/Run20[0-9]{2}",
     "ATLAS": r"(^|[:/.])((data|mc|valid|hi)[0-9]{2}_|D?(AOD|ESD|RAW)_|user[.])|/rucio/|[.]pool[.]root",
 }
-_SCOPE = "^[^/:]*:"
 
 
 class Labels(NamedTuple):
@@ -251,36 +250,11 @@ def hints(trace: Trace, details: pa.Table) -> tuple[str, ...]:
     )[:1]
 
 
-def tiers_of(names: pa.StringArray) -> pa.StringArray:
-    """The data tier in each name or did, or null: the rules of `features.common.names` for whole columns."""
-    bare = pc.replace_substring_regex(names.cast(pa.string()), _SCOPE, "")
-    unfit = pc.match_substring_regex(bare, UNFIT_RE2)
-    fit = pc.and_(pc.invert(unfit), pc.less_equal(pc.utf8_length(bare), MAX_NAME_CHARS))
-    left = pc.if_else(fit, bare, None)
-    tier_of = pa.nulls(len(names), pa.string())
-    for rule in RULES:
-        matches = pc.match_substring_regex(left, rule.pattern).fill_null(False)
-        if rule.tier:
-            tier = pc.replace_substring_regex(left, rule.pattern, rf"\{rule.tier}")
-            tier_of = pc.if_else(matches, tier, tier_of)
-        left = pc.if_else(matches, None, left)
-    return pc.if_else(pc.equal(tier_of, ""), None, tier_of)
-
-
 def _known(trace: Trace, details: pa.Table, roles: Sequence[str]) -> pa.StringArray:
     """The first of `roles` that is known of each file."""
-    known = [_of_files(trace, details[role]) for role in roles if role in details.column_names]
+    columns = [details[role] for role in roles if role in details.column_names]
+    known = [first_known(column, trace.item, trace.n_items) for column in columns]
     return pc.coalesce(*known) if known else pa.nulls(trace.n_items, pa.string())
-
-
-def _of_files(trace: Trace, column: pa.ChunkedArray) -> pa.StringArray:
-    code, values = codes_of(column)
-    known = np.flatnonzero(code >= 0)[::-1]
-    of_file = np.full(trace.n_items, -1, np.int64)
-    # With repeated indices the last assignment stays, which in reversed order is the first access.
-    of_file[trace.item[known]] = code[known]
-    index = pa.array(of_file, mask=of_file < 0)
-    return values.cast(pa.string()).take(index)
 
 
 def _largest(trace: Trace, labels: Labels) -> Labels:

@@ -11,7 +11,7 @@ from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
 from replay.curve import Curve, lru_curve
 from replay.result import Result
-from replay.study.benefit import BenefitModel, Cost, Region, Tier, cost
+from replay.study.benefit import BenefitModel, Cost, Region, cost
 from replay.study.categories import (
     Category,
     Labels,
@@ -51,13 +51,12 @@ OnDone = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class StudyConfig:
-    """The cache to study and its disk (`tier`), thresholds of verdicts, regions, and the benefit model."""
+    """The cache to study, thresholds of verdicts, regions, and the benefit model."""
 
     cache: CacheConfig
     thresholds: Thresholds
     regions: Sequence[Region]
     model: BenefitModel
-    tier: Tier
 
 
 class Ideal(NamedTuple):
@@ -168,11 +167,11 @@ def _benefit(
     counted, share = _of_known_distance(regions)
     if not counted:
         return None
-    lru = reads(counted, config.tier)
+    lru = reads(counted)
     selected = None
     if by_verdict is not None:
         counted, _ = _of_known_distance(origins(by_verdict, details, config.regions))
-        selected = cost(reads(counted, config.tier), config.model)
+        selected = cost(reads(counted), config.model)
     return Benefit(share, cost(lru.direct, config.model), cost(lru, config.model), selected)
 
 

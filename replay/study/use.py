@@ -17,7 +17,7 @@ from replay.engine import simulate
 from replay.kernels.disk import BYPASSED, HIT
 from replay.read.values import codes_of
 from replay.result import Result
-from replay.study.benefit import SSD, BytesRead, Region, Tier
+from replay.study.benefit import BytesRead, Region
 from replay.trace import ItemArray, Trace
 
 NEVER = -1
@@ -301,13 +301,12 @@ def _parts(use: Use, code: ItemArray, names: Sequence[str]) -> Iterator[Part]:
     return (Part(names[k], *(int(column[k]) for column in columns)) for k in range(n) if columns[2][k])
 
 
-def reads(parts: Sequence[Origin], tier: Tier = SSD) -> BytesRead:
-    """The input of the benefit model: bytes hit and missed by round-trip time; all hits are on `tier`."""
+def reads(parts: Sequence[Origin]) -> BytesRead:
+    """The input of the benefit model: bytes hit and missed by round-trip time."""
     return BytesRead(
         rtt_ms=np.array([np.nan if o.rtt_ms is None else o.rtt_ms for o in parts]),
         miss_bytes=np.array([o.requested_bytes - o.hit_bytes for o in parts], np.int64),
-        hit_bytes=np.array([[o.hit_bytes] for o in parts], np.int64),
-        tiers=(tier,),
+        hit_bytes=np.array([o.hit_bytes for o in parts], np.int64),
     )
 
 

@@ -8,6 +8,7 @@ and an archive's records; nothing is fitted to a planner's strengths.
 import numpy as np
 
 from features.common.arrays import FloatArray
+from features.common.errors import ConfigError
 from replay.workload.catalogue import SETTLE_DAYS, Datasets, Rhythm, make_catalogue, plain_datasets
 from replay.workload.config import WorkloadConfig
 from replay.workload.habits import habitual_datasets, make_sessions
@@ -22,7 +23,10 @@ _FRESH_DAYS, _AGE_DAYS = 0.5, 150.0
 
 
 def generate(config: WorkloadConfig) -> Workload:
-    """The accesses and files that `config` describes; the same config gives the same bits."""
+    """The accesses and files that `config` describes; the same config gives the same bits.
+
+    Raises ConfigError for what makes no read.
+    """
     rng = np.random.default_rng(config.seed)
     rhythm, habits = Rhythm(config), config.habits
     datasets = (
@@ -33,11 +37,14 @@ def generate(config: WorkloadConfig) -> Workload:
         tasks = make_tasks(config, datasets, rhythm, rng)
     else:
         tasks = make_sessions(config, habits, datasets, rhythm, rng)
+    reads = make_reads(config, catalogue, tasks, rhythm, rng)
+    if not len(reads):
+        raise ConfigError("scale", f"{config.scale:g}: no read falls into the days; give more, or more days")
     return Workload(
         config=config,
         catalogue=catalogue,
         tasks=tasks,
-        reads=make_reads(config, catalogue, tasks, rhythm, rng),
+        reads=reads,
         names=dataset_names(config, catalogue.datasets),
         created_day=_created(config, catalogue.datasets, tasks, rhythm, rng),
     )

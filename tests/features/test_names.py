@@ -6,8 +6,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from name_oracle import parse_name
 
-from features.common.names import NameParts, name_parts, parse_name, part
+from features.common.names import NameParts, name_parts, names_of, part
 
 ATLAS = "mc16_13TeV.364253.Sherpa_222_NNPDF30NNLO_lllv.deriv.DAOD_EXOT7.e5916_s3126_r9364_p4252"
 GOLDEN = {
@@ -146,3 +147,7 @@ def test_duckdb_agrees() -> None:
     parts = {row[0]: NameParts(*row[1:]) for row in rows}
     assert parts.pop(None) == NameParts()
     assert parts == {name: parse_name(name) for name in names}
+
+
+def test_a_did_has_its_name_whatever_letters_are_in_it() -> None:
+    assert names_of(pa.array(["s:a:b", "s:a\nb\n", "s:", "none"])).to_pylist() == ["a:b", "a\nb\n", "", None]

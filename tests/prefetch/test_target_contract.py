@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from captures import read_capture
 from waiting import eventually
 
-from features.common.errors import PushRejected
+from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory import DirectoryTarget
 from prefetch.target import LeftOut
 
@@ -131,3 +132,27 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     (cache.namespace / "link").unlink()
     (cache.namespace / "loop").unlink()
     assert list(cache.inventory()) == [] and cache.left_out == LeftOut()
+
+
+def test_a_folder_that_cannot_be_used_is_neither_passed_over_nor_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    (cache.namespace / "f").write_bytes(b"")
+
+    def denied(path: Any, *_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    uses: list[Callable[[], object]] = [
+        lambda: list(cache.inventory()),
+        lambda: cache.evict("/f", timeout_s=1),
+        lambda: cache.touch("/f", timeout_s=1),
+        lambda: cache.confirm("/f"),
+    ]
+    for name in ("scandir", "unlink", "utime"):
+        monkeypatch.setattr(os, name, denied)
+    for use in uses:
+        with pytest.raises(TargetUnavailable, match=r"cannot use .*/cache/files.*: Permission denied"):
+            use()
+        if use is uses[2]:
+            monkeypatch.setattr(Path, "stat", denied)

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 
 from features.common.errors import InputError
 from replay.bounds import byte_bound, object_bound
-from replay.curve import lru_curve
+from replay.curve import Curve, lru_curve
 from replay.policies import POLICIES, run_policy
 from replay.trace import Trace
 
@@ -154,5 +154,7 @@ def test_ratios_that_floats_round_are_found_exactly() -> None:
     curve = lru_curve(Trace(np.arange(100), np.zeros(100, np.int64), np.array([5])))
     for hits in range(1, 100):
         assert curve.capacity_for(hit_ratio=hits / 100) == 5
+    petabytes = Curve(np.array([5]), np.array([1]), np.array([10**17 // 3 + 7]), 2, 10**17, 5)
+    assert petabytes.capacity_for(byte_hit_ratio=petabytes.byte_hit_ratio_at(5)) == 5
     assert curve.capacity_for(hit_ratio=1) is None
     assert curve.capacity_for(hit_ratio=0.5, byte_hit_ratio=1) is None

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from name_oracle import parse_name
 from published import Line, calibration
 from scenarios import values_of
 
-from features.common.names import parse_name
 from replay.workload import Workload, WorkloadConfig, generate
 
 SCALES = {"mwt2": 0.05, "prague": 0.1, "pic": 1.0, "socal": 0.05}

@@ -94,3 +94,8 @@ def test_a_new_version_takes_over(site: Workload) -> None:
 def test_a_wrong_habit_is_named(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         WorkloadConfig.from_mapping(values_of("site", **change))
+
+
+def test_a_region_so_small_that_nothing_is_read_in_its_days_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="scale: 1e-06: no read falls into the days"):
+        region(scale=1e-6, days=1, seed=1, once_share=1.0)

@@ -3,10 +3,11 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from name_oracle import parse_name
 
-from features.common.names import parse_name
+from features.common.names import tiers_of
 from replay.study.benefit import Region
-from replay.study.categories import categories, tiers_of
+from replay.study.categories import categories
 from replay.study.use import regions_of
 from replay.trace import Trace
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from replay.config import CacheConfig
-from replay.study.benefit import SSD, BenefitModel, Region
+from replay.study.benefit import BenefitModel, Region
 from replay.study.categories import (
     CACHE,
     CACHE_SMALL,
@@ -64,7 +64,7 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     trace = Trace(np.arange(item.size) * 600, item, size)
     categories_read = ["hot" if i < hot else "once" for i in pattern]
     details = pa.table({"category": categories_read, "origin": ["x.gov"] * len(pattern)})
-    config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
+    config = StudyConfig(CacheConfig(1000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel())
     done: list[Any] = []
     result = study(trace, details, config, on_done=done.append)
     # Among the stream nothing hot survives; judged without it, it pays.
@@ -76,7 +76,7 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     out = refused(trace, labels, result.categories, THRESHOLDS)
     assert out.tolist() == [False] * hot + [True] * once
     assert (never_paying(result.use, labels, THRESHOLDS) == out).all()
-    roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel(), SSD)
+    roomy = StudyConfig(CacheConfig(4000, 0.8, 0.9), THRESHOLDS, REGIONS, BenefitModel())
     result = study(trace, details, roomy)
     assert result.use.byte_hit_ratio > 0
     assert result.benefit is not None

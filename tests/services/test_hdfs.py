@@ -168,7 +168,7 @@ def test_a_namenode_that_is_away_is_one_line_and_soon(tables: Tables) -> None:
         (f"{tables.root}x", "ok", "first pull"),
         ("hdfs://localhost:1/x", "bad", "Connection refused"),
     ):
-        check = doctor.run(Settings.load(tables=root, env={}))[0]
+        check = next(doctor.run(Settings.load(tables=root, env={})))
         assert check.part == "tables"
         assert check.state == state
         assert words in check.detail

@@ -10,6 +10,7 @@ from typing import Any
 import faulty_proxy
 import pytest
 import watched_java
+from access_rows import accesses
 from rucio_server import RucioServer, access
 from typer.testing import CliRunner
 
@@ -187,13 +188,12 @@ def test_what_rucio_does_not_know_is_refused_by_its_name(
 def test_the_datasets_in_use_are_those_that_were_read_lately(
     held: dict[str, list[str]], pulled: Any, tables: Tables
 ) -> None:
-    row = dict.fromkeys(ACCESSES.column_names) | {
-        "did": "s:n", "scope": "s", "name": "n", "n_reads": 1, "source": "rucio_traces",
-    }  # fmt: skip
-    for days, dataset in ((1, f"{CMS}:{BLOCKS}"), (14, None), (15, f"{SCOPE}:{AOD}")):
-        at = dt.datetime.combine(DAY, dt.time(), dt.UTC) - dt.timedelta(days)
-        event = {"dataset": dataset, "accessed_at": at, "known_at": at, "event_id": str(days)}
-        tables.replace_rows(ACCESSES, [row | event], (at.date().isoformat(),))
+    day = dt.datetime.combine(DAY, dt.time(), dt.UTC)
+    rows = [
+        {"dataset": dataset, "accessed_at": day - dt.timedelta(days)}
+        for days, dataset in ((1, f"{CMS}:{BLOCKS}"), (14, None), (15, f"{SCOPE}:{AOD}"))
+    ]
+    tables.replace_arrow(ACCESSES, accesses(rows))
     summary = pulled(path="in-use")
     assert (summary.n_new, {row["scope"] for row in files(tables).values()}) == (6, {CMS})
 

@@ -199,7 +199,8 @@ def test_a_broker_that_is_away_or_silent_is_one_line(tmp_path: Path) -> None:
             with pytest.raises(ServiceError, match=rf"broker stomp://127.0.0.1:{port} .*is it up") as caught:
                 Broker(access).publish("add_replicas", "X", [Did("s", "n")])
             assert "pass-word" not in f"{caught.value} {access}"
-    for url in ("broker:61613", "stomp://user:secret@host:1", "http://host:1", "stomp://host"):
+    no_ports = ("stomp://host", "stomp://host:0", "stomp://host:port", "stomp://host:99999", "stomp://[::1")
+    for url in ("broker:61613", "stomp://user:secret@host:1", "http://host:1", *no_ports):
         with pytest.raises(ConfigError, match="stomp://broker"):
             Broker(BrokerAccess(url, TOPIC))
 

@@ -26,7 +26,7 @@ from jobs.operator.site_report.recorded import counts_of_day, recorded_section, 
 from jobs.studies.efficiency.reads import JobSelection, jobs_with_places
 from prefetch.xcache import cinfo
 from prefetch.xcache.client import XCacheTarget
-from prefetch.xcache.receiver import Collector
+from prefetch.xcache.receiver import collecting
 
 pytestmark = [pytest.mark.long, pytest.mark.service, pytest.mark.xrootd, pytest.mark.usefixtures("xrootd")]
 SIZE, MIB = 24_000_000, 2**20
@@ -110,9 +110,9 @@ def site(request: pytest.FixtureRequest, xrootd: str) -> Iterator[Site]:
 @contextmanager
 def running(block: str, *, more: str = "") -> Iterator[Site]:
     n_bytes = {"128k": 2**17, "1m": MIB}[block]
-    with open_folder() as folder, Collector(folder / "gstream.txt") as collector:
+    with open_folder() as folder, collecting(folder / "gstream.txt") as port:
         of_blocks = f"pfc.blocksize {block}\n{more}"
-        with loopback(folder / "lb", gstream_port=collector.port, more=of_blocks) as servers:
+        with loopback(folder / "lb", gstream_port=port, more=of_blocks) as servers:
             yield Site(servers, folder / "gstream.txt", n_bytes)
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cinfo_writer import dump
-from folder_site import write_files
+from cinfo_writer import put
 from monitoring import closing, fstream, opening
 
 from prefetch.xcache.cinfo import AccessRecord, CInfo
@@ -112,7 +111,7 @@ def write_cinfo(records: Sequence[Record], folder: Path) -> None:
     ]
     size = max(record["size"] for record in records)
     info = CInfo(BLOCK, size, START, 0, len(accesses), 0, b"\x0f", tuple(accesses))
-    write_files(folder, [f"{records[0]['name']}.cinfo"], dump(info))
+    put(folder, records[0]["name"], info)
 
 
 WEEKS: dict[float, Any] = {0: 0, START: 2930, LATER: 7305}
@@ -240,9 +239,8 @@ FORMS: dict[str, Form] = {
     ),
     "atlas_popularity": Form(
         {"timestamp": moment(START), "user": "jdoe", "scope": "mc23", "name": "mc23.{}.DAOD",
-         "eventtype": "get_sm", "rse": "PIC", "bytes": 1000, "ops": 3, "file_ops": 5,
-         "created_at": "2026-03-02"},
-        separated("\t"), "name", "ops", "timestamp", "bytes", "", "rse", "", {"eventtype": "put_sm"},
+         "eventtype": "get_sm", "rse": "PIC", "ops": 3, "file_ops": 5},
+        separated("\t"), "name", "ops", "timestamp", place="rse", write={"eventtype": "put_sm"},
         unit=moment, is_json=False,
     ),
     "popularity_series": Form(

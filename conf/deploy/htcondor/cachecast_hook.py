@@ -6,6 +6,7 @@ CACHECAST_URL names the service, in the environment of the daemons.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -21,7 +22,7 @@ except ImportError:
 URL = os.environ.get("CACHECAST_URL", "http://localhost:8400")
 TIMEOUT_S = 5.0
 SEPARATOR = "------"
-_ATTRIBUTE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 
 
 def given() -> str:
@@ -39,8 +40,8 @@ def read_ads(text: str) -> list[dict[str, str]]:
     """Ads by attribute, as expressions; a line of dashes stands between two. Other lines are skipped."""
     ads: list[dict[str, str]] = [{}]
     # Not `splitlines`: to that, characters within a string end a line too, and a job could write attributes.
-    for line in text.split("\n"):
-        if line.strip() == SEPARATOR:
+    for line in map(str.strip, text.split("\n")):
+        if line == SEPARATOR:
             ads.append({})
         elif match := _ATTRIBUTE.fullmatch(line):
             ads[-1][match[1]] = match[2]
@@ -93,9 +94,10 @@ def _ask(question: dict[str, object]) -> dict | str:
     request = urllib.request.Request(f"{URL}/score", body, kind)  # noqa: S310 - the operators' own URL
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:  # noqa: S310
-            return json.load(reply)
-    except (OSError, ValueError) as error:
-        return str(error)
+            answer = json.load(reply)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return " ".join(str(error).split())
+    return answer if isinstance(answer, dict) and "sites" in answer else "answers, but not as this service"
 
 
 def _value(name: str, ad: dict[str, str]) -> str:

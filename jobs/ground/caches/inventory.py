@@ -8,7 +8,6 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +45,6 @@ It must hold two thirds of them. So 99 of 100 times an inventory is refused of w
 """
 _CHANCE = random.SystemRandom()
 _log = logging.getLogger(__name__)
-_XROOTD_PORT = 1094
 
 
 def target(
@@ -264,9 +262,8 @@ def redirector_of(settings: Settings, cache: CacheSettings) -> Redirector | None
     nodes = dict[str, list[str]]()
     for node in caches:
         if node.at_site == cache.at_site:
-            parts = urlsplit(node.url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            addresses = [f"{host}:{parts.port or _XROOTD_PORT}", node.address]
+            host, port = node.door
+            addresses = [f"{host}:{port}", node.address]
             nodes[node.name] = [address for address in addresses if address is not None]
     drained = frozenset(node.name for node in caches if node.drain)
     return Redirector(cache.redirector, nodes, drained)

@@ -122,6 +122,9 @@ def _site(path: Path) -> list[Layer]:
         return [Layer(str(path), read_file(path))]
     base = path / "base.toml"
     layers = [Layer(str(base), read_file(base))] if base.exists() else []
+    others = {file.name for file in path.glob("*.toml")} - {SECRETS}
+    if others and not layers:
+        raise ConfigError(str(path), f"has no base.toml, and {min(others)} is not read; name that file")
     caches = layers[0].values.get("caches", {}) if layers else {}
     if not isinstance(caches, dict):
         raise ConfigError(f"{base}: caches", "must be a table; see conf/caches/example.toml.sample")

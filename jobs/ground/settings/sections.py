@@ -19,7 +19,7 @@ from features.common.units import parse_duration
 from jobs.ground.settings.layers import layered
 from jobs.ground.settings.sources import SERVER, SourceName
 from jobs.ground.settings.values import Bytes, HttpUrl, Name, Seconds, SecretHttpUrl, Section, Share, checked
-from replay.study.benefit import BenefitModel, EfficiencyPoint
+from replay.study.benefit import BenefitModel, EfficiencyPoint, Tier
 
 Policy = Literal["auto", "learned", "s3fifo", "dataset-lru", "lru"]
 
@@ -227,6 +227,7 @@ class BenefitSettings(Section):
             cache_rtt_ms=self.cache_rtt_ms,
             job_read_rate_bytes_s=self.job_read_rate,
             hs06_per_core=self.hs06_per_core,
+            medium=Tier(self.medium, self.read_rates[self.medium]),
         )
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import pydantic
 
@@ -48,6 +49,7 @@ from jobs.ground.settings.values import (
 )
 from replay.study.benefit import Region
 
+_XROOTD_PORT = 1094
 LearnerName = Literal["lightgbm", "lightgbm_monotone", "hist_boosting", "forest", "logistic"]
 
 
@@ -188,6 +190,8 @@ class CacheSettings(Section):
     def _makes_sense(self) -> CacheSettings:
         if self.kind == "xcache" and not self.url.startswith(("root://", "roots://")):
             raise ValueError("url must start with root:// or roots://")
+        if self.kind == "xcache" and urlsplit(self.url).port == 0:  # what is no port is a ValueError too
+            raise ValueError("url must not have port 0")
         if self.kind == "directory" and self.origin is None:
             raise ValueError("a directory cache needs origin, the folder that its files are fetched from")
         if self.redirector is not None and (self.kind != "xcache" or self.redirector == self.url):
@@ -198,6 +202,16 @@ class CacheSettings(Section):
     def at_site(self) -> str:
         """The site whose jobs it serves, as the placement service names it."""
         return self.site or self.name
+
+    @property
+    def door(self) -> tuple[str, int]:
+        """Host (of IPv6 in brackets) and port of its URL. Raises ConfigError."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname or ""
+            return f"[{host}]" if ":" in host else host, parts.port or _XROOTD_PORT
+        except ValueError as error:
+            raise ConfigError(f"caches.{self.name}.url", str(error)) from None
 
     @property
     def folders(self) -> list[Path]:
@@ -263,6 +277,15 @@ class Settings(Section):
             for host in cache.hosts:
                 if (other := self.senders[host.lower()]) != cache.name:
                     raise of_keys(f"{host} is a host of {other} too", f"caches.{cache.name}.hosts")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _rses_are_of_one_cache(self) -> Settings:
+        # Each would withdraw from Rucio what the other holds.
+        first: dict[str, str] = {}
+        for cache in self.caches.values():
+            if cache.rse and (other := first.setdefault(cache.rse, cache.name)) != cache.name:
+                raise of_keys(f"{cache.rse} is the RSE of {other} too", f"caches.{cache.name}.rse")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -36,28 +36,29 @@ _YOUNG_S = 60.0  # a folder may not be locked yet for so long
 
 
 @contextmanager
-def alone_at(folder: Path, work: str) -> Iterator[None]:
+def alone_at(folder: Path, work: str) -> Iterator[bool]:
     """Hold a lock on `folder` itself while the block runs, whatever it is called; nothing is written.
 
     `work`: the kind of work, for example `steward of cache 'xc1'`. Raises ConflictError at once, naming the
     holder, if another process of this machine has it that is of this account, of the folder's owner or of
-    root; who else can read the folder can lock it too, and is no reason to wait. Raises ConfigError if the
-    folder cannot be locked, for example on a network file system.
+    root; who else can read the folder can lock it too, and is no reason to wait: then it gives False. Raises
+    ConfigError if the folder cannot be locked, for example on a network file system.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
+    is_held = True
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _holder(descriptor)
+            holder, is_held = _holder(descriptor), False
             if _account(holder) in {0, os.geteuid(), os.fstat(descriptor).st_uid}:
                 raise ConflictError(_at_work(work, holder, folder)) from None
         except OSError as error:
             raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
-        yield
+        yield is_held
     finally:
         os.close(descriptor)
 
@@ -90,8 +91,10 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             status = left.lstat()
             is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
             if is_ours and time.time() - status.st_mtime > _YOUNG_S:
-                with alone_at(left, "work"):
-                    shutil.rmtree(left)
+                with alone_at(left, "work") as is_held:
+                    # Else a process works there that is not seen from here: one of another container.
+                    if is_held:
+                        shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=prefix) as folder, contextlib.ExitStack() as stack:
         with contextlib.suppress(ConfigError):  # no lock there: nobody can tell, and nobody removes it
             stack.enter_context(alone_at(Path(folder), "work"))

@@ -127,22 +127,13 @@ class Tables:
         return dataclasses.replace(head, partitions={key: head.partitions[key] for key in keys[-1:]})
 
     def read_arrow(
-        self,
-        table: Table,
-        *,
-        since: str | None = None,
-        until: str | None = None,
-        as_of: str | None = None,
-        owner: str | None = None,
-        columns: Sequence[str] | None = None,
+        self, table: Table, *, columns: Sequence[str] | None = None, **where: str | None
     ) -> pa.Table:
-        """The rows of the chosen partitions, in no particular order.
+        """The rows of the partitions that `Snapshot.select` finds by `where`, in no particular order.
 
         Columns: the table's, then its partition columns as strings; or just `columns`, in that order.
-        `since` and `until` are inclusive days (`2026-03-01`), `owner` a region or cache.
         Raises StaleInputError, SchemaError.
         """
-        where = {"since": since, "until": until, "as_of": as_of, "owner": owner}
         return self.snapshot(table).rows(columns, **where)
 
     def replace_arrow(self, table: Table, data: pa.Table, *, base: Snapshot | None = None) -> Snapshot:

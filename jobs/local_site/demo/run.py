@@ -94,11 +94,15 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         pushed = _push(demo, advance)
     demo.show_result(f"to {cache.kind}; {UNPROVEN}")
     with demo.step("outcomes") as advance:
-        # Each part brings in about a fifth of what the cache holds.
+        # A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one
+        # takes in days within seconds, each part about a fifth of what it holds: read in one part, it would
+        # grow to three times its limit, and purge what was used moments ago.
         length = -(-len(reads.after) // PARTS)
         for n in range(PARTS):
-            names = reads.after[n * length : (n + 1) * length]
-            last = _read_and_push(demo, cache, n, names, advance)
+            advance(n, PARTS + 1, "today's jobs read")
+            read_all(cache, reads.after[n * length : (n + 1) * length])
+            last = _push(demo, unwatched)
+            cache.purge()
         purge = _check_purge(demo)
         advance(PARTS, PARTS + 1, "the cache's records")
         records = pull.run(
@@ -115,20 +119,6 @@ def plan_and_push(demo: Demo, cache: DemoCache, reads: Reads) -> dict[str, Any]:
         "records": records,
         "outcomes": earned,
     }
-
-
-def _read_and_push(demo: Demo, cache: DemoCache, n: int, names: Sequence[str], advance: Advance) -> Any:
-    """Let jobs read part `n`, push once more, and purge; return the push's answer.
-
-    A site's cache purges a few percent at a time, and pushes keep the pins out of their reach. This one takes
-    in days within seconds: read in one part, it would grow to three times its limit, and purge what was used
-    moments ago.
-    """
-    advance(n, PARTS + 1, "today's jobs read")
-    read_all(cache, names)
-    pushed = _push(demo, unwatched)
-    cache.purge()
-    return pushed
 
 
 def _push(demo: Demo, advance: Advance) -> Any:

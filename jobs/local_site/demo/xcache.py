@@ -22,7 +22,7 @@ from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import pull
 from prefetch.directory import DirectoryTarget
 from prefetch.xcache.gstream import CaptureReader
-from prefetch.xcache.receiver import Collector
+from prefetch.xcache.receiver import collecting
 from prefetch.xcache.server import parse_version
 from prefetch.xcache.session import RemoteFile, version_of
 
@@ -108,11 +108,11 @@ def xcache(gstream: Path, marks: Marks, *, reports_opens: bool = False) -> Itera
     limits = (int(0.9 * marks.low_bytes), marks.low_bytes, marks.high_bytes)
     with (
         tempfile.TemporaryDirectory(prefix="cachecast-", ignore_cleanup_errors=True) as folder,
-        Collector(gstream) as collector,
+        collecting(gstream) as port,
         loopback(
             Path(folder),
             files_limit=limits,
-            gstream_port=collector.port,
+            gstream_port=port,
             gstream_bytes=_DATAGRAM_BYTES,
             reports_opens=reports_opens,
         ) as servers,

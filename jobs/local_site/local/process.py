@@ -171,8 +171,8 @@ def running_processes() -> dict[int, Process]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                # The name before may hold spaces and brackets.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                # The name before may hold spaces, brackets, and bytes that are no text.
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 if fields[0] != "Z":
                     processes[int(entry.name)] = Process(int(fields[1]), int(fields[3]), int(fields[19]))
     return processes

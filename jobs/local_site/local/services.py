@@ -70,12 +70,19 @@ def mlflow(site: LocalSite) -> Service:
     )
 
 
+def not_by_proxy() -> str:
+    """`no_proxy` of the environment, with this machine: a site's proxy would look for services on its own."""
+    stated = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    return ",".join(dict.fromkeys([*filter(None, stated.split(",")), "127.0.0.1", "localhost"]))
+
+
 def airflow_env(site: LocalSite) -> dict[str, str]:
     """The environment of every Airflow process, and of an `airflow` command by hand."""
     port = site.ports["airflow"]
     programs = Path(sys.executable).parent
     return {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "no_proxy": not_by_proxy(),
         "CACHECAST_CONF": str(site.conf),
         "AIRFLOW_HOME": str(site.out / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(_DAGS),
@@ -185,6 +192,7 @@ def up(out: Path, *, tables: str | None, hdfs: bool, on_progress: Advance) -> li
         raise InputError("the tables are either at --tables or on the deployment's own --hdfs; give one")
     xrootd = available() is None
     site = opened(out, tables=tables, xrootd=xrootd, hdfs=hdfs)
+    os.environ["no_proxy"] = not_by_proxy()  # for what is started, and for asking whether it answers
     with exclusive(site.run / ".lock", "up"):
         on_progress(0, 1, "databases")
         prepare_airflow(site)

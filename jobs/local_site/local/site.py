@@ -143,7 +143,7 @@ def deployment_at(out: Path) -> LocalSite:
 
 def _ports(file: Path) -> dict[str, int]:
     if not file.exists():
-        file.write_text(json.dumps(dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True)), indent=1))
+        write(file, json.dumps(dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True)), indent=1))
     ports: dict[str, int] = json.loads(file.read_text())
     return ports
 

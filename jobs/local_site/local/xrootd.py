@@ -91,7 +91,7 @@ class CacheOptions(TypedDict, total=False):
     minute after the start; files go down to maximal, less what was written in the last minute, but not
     below base.
     """
-    gstream_port: int | None  # UDP port of a `prefetch.xcache.receiver.Collector`
+    gstream_port: int | None  # UDP port of `prefetch.xcache.receiver.collecting`
     gstream_bytes: int  # of a datagram, sent when full, and each second: longer reports are lost
     reports_opens: bool  # the f-stream and users' names go to the port too
     more: str  # lines that the cache's configuration ends with

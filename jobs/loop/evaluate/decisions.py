@@ -122,11 +122,8 @@ def serving(tables: Tables, *, region: str) -> Serving | None:
 class Versions(NamedTuple):
     """The versions whose plans and whose order of eviction serve."""
 
-    champion: str | None
-    steward: str | None
-
-
-NO_VERSIONS = Versions(None, None)
+    champion: str | None = None
+    steward: str | None = None
 
 
 def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
@@ -141,7 +138,7 @@ def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
                 raise foreign_decision(f"the rollback of {decision.decided_at}, before which nothing served")
             served.pop()
             continue
-        last = served[-1] if served else NO_VERSIONS
+        last = newest_of(served)
         champion = decision.model_version if decision.action == "promote" else last.champion
         steward = decision.model_version if decision.may_evict else last.steward
         if (champion, steward) != last:
@@ -151,7 +148,7 @@ def served_versions(decisions: Sequence[Promotion]) -> list[Versions]:
 
 def newest_of(served: Sequence[Versions]) -> Versions:
     """The last of `served`; neither champion nor steward if there was none."""
-    return served[-1] if served else NO_VERSIONS
+    return served[-1] if served else Versions()
 
 
 def digests_of(earlier: Sequence[Promotion]) -> dict[str | None, str | None]:
@@ -246,15 +243,12 @@ def _fault(rows: Sequence[Row], as_of: str, region: str) -> str | None:
     days, end_s = {row["on_day"] for row in rows}, parse_as_of(as_of)
     if days != {day_label(end_s - ago * DAY_S) for ago in range(1, len(days) + 1)}:
         return "its days are not the days before its end, without a gap"
-    if any(row[name] < 0 for row in rows for name in _COUNTS) or not all(map(_has_hours, rows)):
+    hours = [row["core_hours"] for row in rows if row["core_hours"] is not None]
+    if any(row[name] < 0 for row in rows for name in _COUNTS) or not all(0 <= of < math.inf for of in hours):
         return "it has a figure that is negative or not finite"
     if len({(row["on_day"], row["requests"]) for row in rows}) > len(days):
         return "its policies were replayed on different reads"
     return None
-
-
-def _has_hours(row: Row) -> bool:
-    return row["core_hours"] is None or 0 <= row["core_hours"] < math.inf
 
 
 def decide_plans(rows: Sequence[Row], rival: str | None, min_days: int, policies: Sequence[str]) -> Decision:

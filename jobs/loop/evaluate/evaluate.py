@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from features.common.errors import InputError, ServiceError
+from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
@@ -49,10 +49,9 @@ from jobs.pages import runs
 from models.learning.order import Learning
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
-from replay.access_context import CONTEXT, AccessContext, context_of
+from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy
-from replay.policies.learned import Order
 from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
 from replay.study.use import ACTIVITY
 
@@ -106,7 +105,7 @@ def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAn
     """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
     try:
         run_id = record_run(mlflow, evaluated, partial(write_files, answer))
-    except ServiceError as error:
+    except (ServiceError, StaleInputError) as error:  # a version may have been deleted meanwhile
         return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
     return dataclasses.replace(answer, run_id=run_id)
 
@@ -224,7 +223,9 @@ def run_trace(
     sizes = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
     orders = Learning(trace, context, sizes).orders(from_s, on_progress)
-    compete = {**_policies(context, orders), **policies}
+    stewards = {name: steward_policy(name, context, orders) for name in STEWARDS}
+    ours: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(POLICIES), **stewards, BOUND: None}
+    compete = {**ours, **policies, **ours}  # a name of ours that is asked for changes nothing
     replayed = compare(
         trace,
         [Candidates(size, compete) for size in sizes],
@@ -249,9 +250,3 @@ def run_trace(
     name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
     evaluated = Evaluated(name, params, compared, from_s, capacity=answer.capacity)
     return _recorded(mlflow, evaluated, answer)
-
-
-def _policies(context: AccessContext, learned: Sequence[Order]) -> dict[str, Policy | PartPolicy | None]:
-    """All that competes; the stewards share what was learned."""
-    followed = {name: steward_policy(name, context, learned) for name in STEWARDS}
-    return {**dict.fromkeys(POLICIES), **followed, BOUND: None}

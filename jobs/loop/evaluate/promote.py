@@ -9,7 +9,6 @@ from features.results import STEWARD_PLAN
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate.decisions import (
-    NO_VERSIONS,
     Promotion,
     Versions,
     after_last,
@@ -39,12 +38,12 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     """Promote the model of the region's newest evaluation if it won, else refuse it; record the decision.
 
     Plans and order of eviction are judged apart: either may serve without the other. What serves is what
-    earlier decisions made serve; an alias that was moved since is put back. A champion that is too old to
-    serve at the end of the evaluation, or that the table trainings does not name, is no rival. Raises
-    StaleInputError (no evaluation, or its model is gone or was trained anew), ModelError (the files of a
-    challenger that won were changed or cannot be read), ServiceError (MLflow is unavailable); nothing has
-    changed then. The files of versions that stay are checked after the decision is recorded, with the same
-    errors. If caches of the site have a steward, plans win only with the order that it followed.
+    earlier decisions made serve, if MLflow still has it; an alias that was moved since is put back. A
+    champion that is too old to serve at the end of the evaluation, or that the table trainings does not name,
+    is no rival. Raises StaleInputError (no evaluation, or its model is gone or was trained anew), ModelError
+    (the files of a challenger that won were changed or cannot be read), ServiceError (MLflow is unavailable);
+    nothing has changed then. The files of versions that stay are checked after the decision is recorded, with
+    the same errors. If caches of the site have a steward, plans win only with the order that it followed.
     """
     tables, region, max_age_s = Tables.of(settings), settings.region.name, settings.training.max_age
     judged, min_days = plan_policies(settings), settings.training.min_test_days
@@ -55,8 +54,14 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
     check_files(rows, as_trained(known, challenger))
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
-    present, pointed = newest_of(served_versions(earlier)), _pointed(registry, region)
-    remarks = [f"the aliases pointed to {_shown(pointed)}, which no decision made"] * (pointed != present)
+    decided, pointed = newest_of(served_versions(earlier)), _pointed(registry, region)
+    present = _there(registry, decided)
+    remarks = [
+        f"MLflow does not have {version} any more: it serves no longer"
+        for version in sorted(set(_versions(decided)) - set(_versions(present)))
+    ]
+    if pointed != present:
+        remarks.append(f"the aliases pointed to {_shown(pointed)}, which no decision made")
     digests = digests_of(earlier)
     rival = present.champion if present.champion != challenger else None
     if rival and rival not in known:
@@ -118,24 +123,24 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
 def rollback(settings: Settings, *, now_s: int) -> Promotion:
     """Restore what served before the last decision that promoted plans or an order.
 
-    Before the first one nothing served. If an alias was moved by others since the last decision, only that
-    move is undone. Raises StaleInputError if there is nothing to undo, ServiceError, and ModelError if the
-    files of a restored version were changed: the alias points to it nevertheless, so repeat the command to
-    restore the one before.
+    Before the first one nothing served, nor does a version that MLflow does not have any more. If an alias
+    was moved by others since the last decision, only that move is undone. Raises StaleInputError if there is
+    nothing to undo, ServiceError, and ModelError if the files of a restored version were changed: the alias
+    points to it nevertheless, so repeat the command to restore the one before.
     """
     tables, region = Tables.of(settings), settings.region.name
     now_s = after_last(tables, region, now_s)
     registry = awaited_registry(settings.mlflow)
     earlier = decisions(tables, region=region)
     past, present = served_versions(earlier), _pointed(registry, region)
-    if not past and present == NO_VERSIONS:
+    if not past and present == Versions():
         raise StaleInputError(f"region {region!r} never had a champion; there is nothing to undo")
-    last, digests = newest_of(past), digests_of(earlier)
-    was_moved = present != last
-    back = last if was_moved else newest_of(past[:-1])
+    decided, digests = newest_of(past), digests_of(earlier)
+    was_moved = present != (last := _there(registry, decided))
+    back = last if was_moved else _there(registry, newest_of(past[:-1]))
     reason = "the alias was moved since the last decision" if was_moved else "requested by an operator"
-    changes = zip(present, last, back, strict=True)
-    undone = next(now or known for now, known, new in changes if now != new)
+    changes = zip(present, decided, back, strict=True)
+    undone = next(now or known for now, known, new in changes if not now == known == new)
     promotion = Promotion(
         "rollback",
         as_of_label(now_s),
@@ -169,6 +174,11 @@ def _follows(known: Mapping[str, TrainedVersion], newer: str, serving: str | Non
 def _pointed(registry: Registry, region: str) -> Versions:
     """The versions to which the aliases point."""
     return Versions(*(registry.version_at(region, alias) for alias in (CHAMPION, STEWARD)))
+
+
+def _there(registry: Registry, serving: Versions) -> Versions:
+    """Those of `serving` that MLflow still has."""
+    return Versions(*(version if version and registry.has(version) else None for version in serving))
 
 
 def _shown(serving: Versions) -> str:

@@ -151,8 +151,9 @@ NOBODY = CandidateModels()
 def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
     """The region's candidate, and its champion if that is a rival.
 
-    It is none if it was trained on data from `from_s` on, or if the table trainings does not name it. Raises
-    ServiceError, ModelError if files of either were changed, or the champion was trained with other settings.
+    It is none if it was trained on data from `from_s` on, if the table trainings does not name it, or if
+    MLflow does not have it any more. Raises ServiceError, ModelError if files of either were changed, or the
+    champion was trained with other settings.
     """
     tables, region = Tables.of(settings), settings.region.name
     registry = awaited_registry(settings.mlflow)
@@ -169,6 +170,8 @@ def candidates(settings: Settings, *, from_s: int) -> CandidateModels:
         name = f"the champion {champion.version}"
         if champion.version not in known:
             notes.append(f"the table trainings does not name {name}: it is no rival")
+        elif not registry.has(champion.version):
+            notes.append(f"MLflow does not have {name} any more: it is no rival")
         else:
             rival = registry.load_version(champion)
             if (seen_s := rival.bundle.until_s) > from_s:

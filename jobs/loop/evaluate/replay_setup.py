@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from features.common.arrays import IntArray
 from features.common.errors import InputError, SchemaError, bounded
 from features.common.names import did_parts
 from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
+from features.stream.events import MICROS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.schema_check import no_access, partition_groups
 from jobs.ground.store.tables import Tables
@@ -44,7 +46,15 @@ def to_evaluate(settings: Settings, *, from_s: int, to_s: int | None) -> None:
     """Raise InputError or StaleInputError unless the tables have accesses before `from_s`, and from it on."""
     if to_s is not None and to_s < from_s:
         raise InputError(f"--to {day_label(to_s)} is before --from {day_label(from_s)}; exchange them")
-    check_days(*_days_of_tables(settings, from_s, to_s), from_s=from_s)
+    tables = Tables.of(settings)
+    tables.check_writable(EVALUATIONS)
+    first_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s)
+    snapshot = tables.snapshot(ACCESSES)
+    partitions = snapshot.select(since=day_label(first_s), until=day_label(to_s or LAST_S))
+    days = [parse_day(key[0]) for key, part in partitions.items() if part.n_rows]
+    if not days:
+        raise no_access(snapshot, first_s=from_s, last_s=to_s or from_s, before_s=from_s - first_s)
+    check_days(days[0], days[-1] + DAY_S - 1, from_s=from_s)
 
 
 def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
@@ -54,20 +64,6 @@ def check_days(first_s: int, last_s: int, *, from_s: int) -> None:
             f"there are accesses from {day_label(first_s)} to {day_label(last_s)}; --from "
             f"{day_label(from_s)} must leave some before it, to train on, and some after it"
         )
-
-
-def _days_of_tables(settings: Settings, from_s: int, to_s: int | None) -> tuple[int, int]:
-    """The first second of the first day with accesses, and the last second of the last one."""
-    tables = Tables.of(settings)
-    tables.check_writable(EVALUATIONS)
-    first_s, last_s = learned_since_s(settings.features.spec, settings.training, at_s=from_s), to_s or LAST_S
-    snapshot = tables.snapshot(ACCESSES)
-    partitions = snapshot.select(since=day_label(first_s), until=day_label(last_s))
-    days = [parse_day(key[0]) for key, part in partitions.items() if part.n_rows]
-    if not days:
-        last_s = to_s or from_s
-        raise no_access(snapshot, first_s=from_s, last_s=last_s, before_s=from_s - first_s)
-    return days[0], days[-1] + DAY_S - 1
 
 
 FROM_FILE = "file"
@@ -91,7 +87,8 @@ def copy_file(path: Path, tables: Tables) -> None:
     if (np.diff(numbers.to_numpy().view(np.int64)) < 0).any():  # a slice in order of time has few days
         rows = rows.take(numbers)
     slices = ((rows.slice(start, ROWS_AT_ONCE), numbers.slice(start, ROWS_AT_ONCE)) for start in starts)
-    pieces = (_accesses(some, _digest(path), of_file) for some, of_file in slices)
+    digest = hashlib.sha256(path.name.encode()).hexdigest()[:12]  # events of other files have another
+    pieces = (_accesses(some, digest, of_file) for some, of_file in slices)
     days = itertools.chain.from_iterable(partition_groups(ACCESSES, piece) for piece in pieces)
     tables.replace_each(ACCESSES, days)
     catalogue = path.with_name("files.parquet")
@@ -191,11 +188,6 @@ def _cast(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         raise SchemaError(f"column {field.name!r} is no {field.type}: {first}; write it again") from None
 
 
-def _digest(path: Path) -> str:
-    """A text that distinguishes the events of this file from those of others."""
-    return hashlib.sha256(path.name.encode()).hexdigest()[:12]
-
-
 WATCHED_EVERY_S = 3600
 WARM_AGES = 3
 """Plans begin this many eviction ages before counting does."""
@@ -255,6 +247,11 @@ class ReplaySetup:
     caches: Sequence[Cache]
 
     @property
+    def known_s(self) -> IntArray:
+        """When each access became known, s since 1970."""
+        return np.asarray(self.details["known_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
+
+    @property
     def last_day_s(self) -> int:
         """First second of the last day with an access."""
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
@@ -275,7 +272,8 @@ def replay_setup(settings: Settings, request: Request, tables: Tables) -> Replay
         site = Tables.of(settings)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
-    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=(*CONTEXT, ACTIVITY))
+    keep = (*CONTEXT, ACTIVITY, "known_at")
+    loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=keep)
     trace = loaded.trace
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)

@@ -79,7 +79,8 @@ def replayed(
     files, hours = files_and_hours(settings, setup.tables, names)
     give_back()  # the catalogue
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in setup.caches]
-    orders = Learning(setup.trace, setup.context, room).orders(days.from_s, on_progress)
+    learning = Learning(setup.trace, setup.context, room, setup.known_s)
+    orders = learning.orders(days.from_s, on_progress)
     champion = "" if known.champion is None else known.champion.version
     production = model_weight(Tables.of(settings), plan, region=settings.region.name, version=champion)
 
@@ -87,7 +88,7 @@ def replayed(
 
     def rivals(scorer: str) -> list[Rival]:
         """The plans by a scorer for each cache; those that plan as often share a reader."""
-        readers = {every_s: store.reader(scorer, every_s=every_s) for every_s in predicted_every_s}
+        readers = {every_s: Reader(store, scorer, every_s) for every_s in predicted_every_s}
         planners = [
             ValuePlanner(at, bounds, files, plan.horizon, plan.objective, production, earlier_at=at)
             for cache in setup.caches
@@ -135,13 +136,11 @@ def replayed(
 
 def _by(setup: ReplaySetup, planners: Sequence[ValuePlanner], days: Days) -> list[Planned]:
     """A replay per cache, by its planner, that has yet to begin."""
-    counted, trace = window(setup.trace, days.from_s), setup.trace
-
-    def run(cache: Cache, planner: ValuePlanner) -> Run:
-        cycle_s, begin_s = cache.cycle_s, days.trial_s
-        return Run(trace, cache.config, counted, planner, cycle_s=cycle_s, plan_from_s=begin_s)
-
-    return [Planned(of, run(cache, of)) for cache, of in zip(setup.caches, planners, strict=True)]
+    trace, counted, from_s = setup.trace, window(setup.trace, days.from_s), days.trial_s
+    return [
+        Planned(of, Run(trace, cache.config, counted, of, cycle_s=cache.cycle_s, plan_from_s=from_s))
+        for cache, of in zip(setup.caches, planners, strict=True)
+    ]
 
 
 def _tried(
@@ -206,7 +205,7 @@ def _stewards(
 
     def beside(scorer: str, trace: Trace, capacity_bytes: int, hit: BoolArray) -> int | ServedWithPrefetch:
         # It goes on alone, so it has a reader of its own; most of what came of earlier predictions is known.
-        scores_at, rival = store.reader(scorer, every_s=cache.predicted_every_s), rivals[scorer]
+        scores_at, rival = Reader(store, scorer, cache.predicted_every_s), rivals[scorer]
         planner = dataclasses.replace(rival.planner.beside_a_steward, scores_at=scores_at)
         levels = (config.capacity_bytes, config.low_watermark, config.high_watermark)
         policy = follow(plans=Plans(planner, *levels, cache.cycle_s, plan_from_s))

@@ -141,10 +141,6 @@ class ScoreStore:
             np.take(np.vstack([raised, rate]), order, axis=1).tofile(self._path(name, as_of_s))
             self.horizons_s[name, as_of_s] = horizons_s
 
-    def reader(self, name: str, *, every_s: int) -> Reader:
-        """A reader of the latest scores by one scorer, made every `every_s`."""
-        return Reader(self, name, every_s)
-
     def standing(
         self, name: str, as_of_s: int, within_s: int | None, earlier: Iterable[_Standing]
     ) -> _Standing:
@@ -180,7 +176,7 @@ class ScoreStore:
 
 
 class Reader:
-    """The latest scores by one scorer at a time, and looks at its earlier ones, which have one horizon.
+    """The latest scores by scorer `name`, made every `every_s`, and looks at earlier ones, of one horizon.
 
     The arrays are the reader's, which changes them when it is asked for a later time: plans that share it
     ask for one time together, and for looks at one horizon one after the other.

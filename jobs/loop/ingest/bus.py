@@ -17,7 +17,7 @@ from features.common.times import as_of_label
 from jobs.ground.settings.tree import CollectSettings
 from prefetch.rucio.broker import Broker, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import AT_ONCE, Message
-from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings, note
+from prefetch.xcache.gstream import Numberings, note
 from prefetch.xcache.messages import FORMS, CaptureRecord, read
 from prefetch.xcache.rolling import BEAT_EVERY_S, Heartbeat, Quota, RollingFiles
 
@@ -77,7 +77,7 @@ class Bus:
     def __init__(self, folder: Path, broker: Broker, how: Collecting) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self._folder, self._broker, self._how = folder, broker, how
-        self._numberings = Numberings(PSEQ_MODULUS)
+        self._numberings = Numberings()
         self._beat_at, self._pause_s, self._failure = 0.0, _PAUSES_S[0], ""
         with ExitStack() as opened:
             self._files = {

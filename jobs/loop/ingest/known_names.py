@@ -20,7 +20,8 @@ from jobs.loop.ingest.sources.urls import EXPERIMENTS, UNKNOWN, scoped
 from jobs.loop.ingest.sources.workspace import Workspace
 from prefetch.target import Held
 
-_IS_PATH = """starts_with("name", '/') OR contains("name", '://') OR starts_with("name", 'file:')"""
+_PATH = "^/|://|^file:"
+_IS_PATH = f"""regexp_matches("name", {literal(_PATH)})"""
 _OF_FILE = ["did", "scope", "name", "dataset", "tier", "campaign", "experiment"]
 _LOOKED_AT = ["did", "scope", "name", "source"]
 _ORDER = [("did", "ascending"), ("event_id", "ascending")]
@@ -42,6 +43,8 @@ def dids_of(
 
 def plain_names(names: pa.Array) -> pa.Array:
     """`names` of files as the catalogue has them: paths and URLs made plain, a path by hash its DID."""
+    if not pc.any(pc.match_substring_regex(names, _PATH)).as_py():
+        return names  # as of most queues: to open a database takes longer than all else
     plain_path = urls.plain_path('"name"')
     steps = [{"path": f"CASE WHEN {_IS_PATH} THEN {plain_path} END"}, *sql.with_parts("path")]
     text = sql.with_steps("SELECT name, n FROM raw", steps)

@@ -24,7 +24,7 @@ from jobs.loop.ingest.pull_input import (
     summarise,
 )
 from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
-from jobs.loop.ingest.sources.local import files_at, files_in, is_local, local_path, places_at, status_of
+from jobs.loop.ingest.sources.local import files_at, finished_in, is_local, local_path, places_at, status_of
 from jobs.loop.ingest.sources.workspace import Workspace
 
 _DROP_FORMER_NAMES = (
@@ -92,7 +92,7 @@ def _read(space: Workspace, tables: Tables, source: Source, request: Request, pa
         if not isinstance(n_lost, int):
             raise TypeError(f"decode returned {n_lost!r}, not the number of records that are missing")
         return n_lost
-    files = files_in(places)
+    files = finished_in(places)
     first = functools.partial(lines.first_line, files)
     query = source.lines(request.site, first, request.path)
     batches = lines.batches(map(lines.Piece, files), lambda file, why: space.refuse(lines.uri_of(file), why))
@@ -139,12 +139,10 @@ def _merged(
 
 
 def forget_unpaired(tables: Tables, *, before_s: int) -> None:
-    """Delete the halves of days before that of `before_s` (since 1970)."""
-    with tables.exclusive():
-        base = tables.head(UNPAIRED)
-        old = [key for key in base.partitions if key[0] < day_label(before_s)]
-        if old:
-            tables.replace_each(UNPAIRED, [], base=base, drop=old)
+    """Delete the halves of days before that of `before_s` (since 1970), while another pull may be at work."""
+    base = tables.head(UNPAIRED)
+    if old := [key for key in base.partitions if key[0] < day_label(before_s)]:
+        tables.replace_each(UNPAIRED, [], base=base, drop=old)
 
 
 def _keep(tables: Tables, unpaired: pa.Table) -> None:

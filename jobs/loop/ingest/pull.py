@@ -21,7 +21,9 @@ from jobs.loop.ingest.sources import Site, Source
 from jobs.loop.ingest.sources.local import (
     BEING_WRITTEN,
     check_answers,
+    check_no_login,
     files_at,
+    files_in,
     is_local,
     local_path,
     places_at,
@@ -46,6 +48,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
     source or unusable tables.
     """
+    check_no_login(path)
     tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
@@ -139,7 +142,7 @@ def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_
 
 def _n_unfinished(path: str, source: Source) -> int:
     """Number of the files at `path` that are still being written; 0 on another file system."""
-    files = files_at(path, whole=source.is_whole) if is_local(path) else ()
+    files = files_in(places_at(path), whole=source.is_whole) if is_local(path) else ()
     return sum(file.path.name.endswith(BEING_WRITTEN) for file in files)
 
 

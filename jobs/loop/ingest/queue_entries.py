@@ -13,6 +13,7 @@ import pydantic
 from features.common.errors import InputError
 from features.common.times import parse_as_of
 from jobs.loop.ingest.queues.place import CROWDED, Refused
+from jobs.loop.ingest.sources import urls
 
 FURTHEST_S = 90 * 86400  # a start further ahead is a mistake; no plan looks that far ahead
 MOST_JOBS = 10**9  # largest group of jobs; sums of larger ones might overflow
@@ -34,34 +35,30 @@ def _moment(value: object) -> object:
         raise ValueError("not a time; write for example 2026-03-01T04:00:00Z") from None
 
 
-_OR_EMPTY = pydantic.BeforeValidator(lambda v: None if v == "" else v)
-Moment = Annotated[int | None, pydantic.BeforeValidator(lambda v: None if v in ("", None) else _moment(v))]
-Name = Annotated[str, pydantic.Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Owner = Annotated[
-    Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None, _OR_EMPTY
-]
+Moment = Annotated[int, pydantic.BeforeValidator(_moment)]
+Name = Annotated[str, pydantic.Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
+File = Annotated[Name, pydantic.BeforeValidator(lambda v: urls.bare(v) if isinstance(v, str) else v)]
+Site = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Entry(pydantic.BaseModel):
-    """One job, or a group of equal jobs; other fields are ignored. Times are seconds since 1970.
+    """One job, or a group of equal jobs; empty and other fields are left out. Times are seconds since 1970.
 
     `work`: its name in every queue that knows of it; `certainty`: that the job reads it here; unknown: None.
     `owner`: who submitted it, an account and maybe its user (`UNDER`); it is not kept.
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
-    dataset: Annotated[Name | None, _OR_EMPTY] = None
-    file: Annotated[Name | None, _OR_EMPTY] = None
-    files: tuple[Name, ...] = ()
-    n_jobs: Annotated[
-        int, pydantic.Field(ge=1, le=MOST_JOBS), pydantic.BeforeValidator(lambda v: 1 if v == "" else v)
-    ] = 1
-    expected_start: Moment = None
-    known_at: Moment = None
-    site: Owner = None
-    work: Annotated[Name | None, _OR_EMPTY] = None
-    certainty: Annotated[float | None, pydantic.Field(gt=0, le=1, allow_inf_nan=False), _OR_EMPTY] = None
-    until: Moment = None
+    dataset: Name | None = None
+    file: File | None = None
+    files: tuple[File, ...] = ()
+    n_jobs: Annotated[int, pydantic.Field(ge=1, le=MOST_JOBS)] = 1
+    expected_start: Moment | None = None
+    known_at: Moment | None = None
+    site: Site | None = None
+    work: Name | None = None
+    certainty: Annotated[float | None, pydantic.Field(gt=0, le=1, allow_inf_nan=False)] = None
+    until: Moment | None = None
     owner: Annotated[str | None, pydantic.BeforeValidator(lambda v: v if isinstance(v, str) else None)] = None
 
     @property
@@ -96,7 +93,7 @@ class Checked:
             if isinstance(raw, Mapping):
                 sample = {name: raw[name] for name in Entry.model_fields if name in raw and name != "owner"}
             text = sample if isinstance(sample, str) else json.dumps(sample, default=str)
-            self.samples[reason] = text[:SAMPLE_CHARS]
+            self.samples[reason] = urls.blotted(text)[:SAMPLE_CHARS]
 
 
 class _Accounts:
@@ -166,7 +163,8 @@ def _entry(raw: object, as_of_s: int) -> tuple[str, Entry | None]:
     if not isinstance(raw, Mapping):
         return "not an object with fields", None
     try:
-        entry = Entry.model_validate(raw)
+        stated = {name: raw[name] for name in Entry.model_fields if raw.get(name) not in ("", None)}
+        entry = Entry.model_validate(stated)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = next((str(part) for part in first["loc"]), "entry")

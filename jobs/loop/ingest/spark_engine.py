@@ -28,18 +28,18 @@ from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
 from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
 from jobs.loop.ingest.sources import Source, lines, workspace
-from jobs.loop.ingest.sources.local import check_plain, files_in, is_local, places_at, unpacked_bytes
+from jobs.loop.ingest.sources.local import check_plain, finished_in, is_local, places_at, unpacked_bytes
 from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
-    Merge,
-    Parse,
     Reader,
     counts,
     frame_lines,
     frame_rows,
     local_lines,
+    parsed,
     stored,
+    written,
 )
 
 _BROKEN = re.compile("(?:FAILED_READ_FILE.*? file|Could not read file:) ([^ \n]+?)[.]?(?: |\n|$)")
@@ -99,7 +99,7 @@ class SparkEngine:
             n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
             most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
             n_parts = min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
-            parse = Parse(records.query, n_parts, records.read)
+            parse = functools.partial(parsed, query=records.query, n_parts=n_parts, read=records.read)
             parts = records.given.mapPartitions(parse).partitionBy(n_parts + 1, int)
             counted = self._counts(parts, n_parts, records)
             days = set(counted["day"].to_pylist())
@@ -154,7 +154,7 @@ class SparkEngine:
 
     def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
-        files = files_in([place for path in paths for place in places_at(path, request.path)])
+        files = finished_in([place for path in paths for place in places_at(path, request.path)])
         query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
         # A record may go over several lines: its file is read by one worker.
         most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
@@ -186,7 +186,7 @@ class SparkEngine:
         old = self._context.parallelize(files, n_tasks).flatMap(functools.partial(stored, n_parts=n_parts))
         into = Staging.of(tables, table)
         pieces = parts.union(old.partitionBy(n_parts + 1, int))
-        merged = self._context.runJob(pieces, Merge(into), list(range(n_parts)))
+        merged = self._context.runJob(pieces, functools.partial(written, into=into), list(range(n_parts)))
         changed = sorted({part.file.key[0] for part in merged if part.n and part.file.key})
         n_new, n_late = sum(part.n for part in merged), sum(part.n_late for part in merged)
         changes = Changes(n_new, n_late, tuple(changed))

@@ -1,6 +1,5 @@
 """The work of Spark's workers for a pull: parse records, exchange the rows of a part, merge, write."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -57,46 +56,34 @@ def counts(parsed: pa.Table, table: Table) -> pa.Table:
     return counted.rename_columns({"sample_min": "sample", "count_all": "n_rows"})
 
 
-@dataclasses.dataclass(frozen=True)
-class Parse:
-    """Parses the records that `read` makes of what a worker is given, and divides them into `n_parts`.
+def parsed(given: Iterable[Any], query: Query, n_parts: int, read: Reader) -> Iterator[Piece]:
+    """The rows of the records that `read` makes of what a worker is given, divided into `n_parts`.
 
     The part after the last one is their `counts`.
     """
-
-    query: Query
-    n_parts: int
-    read: Reader
-
-    def __call__(self, given: Iterable[Any]) -> Iterator[Piece]:
-        table = self.query.table
-        for batch in workspace.parse(self.query, self.read(given), rows=_ROWS_SENT):
-            rows = pa.Table.from_batches([batch])
-            yield self.n_parts, (COUNTS, packed(counts(rows, table)))
-            is_accepted = pc.is_null(batch["reason"]).to_numpy(zero_copy_only=False)
-            yield from _sent(NEW, rows.select(table.column_names), table, self.n_parts, is_accepted)
+    for batch in workspace.parse(query, read(given), rows=_ROWS_SENT):
+        rows = pa.Table.from_batches([batch])
+        yield n_parts, (COUNTS, packed(counts(rows, query.table)))
+        is_accepted = pc.is_null(batch["reason"]).to_numpy(zero_copy_only=False)
+        yield from _sent(NEW, rows.select(query.table.column_names), query.table, n_parts, is_accepted)
 
 
 def stored(source: PartFile, n_parts: int) -> Iterator[Piece]:
     return _sent(OLD, source.rows(), source.snapshot.table, n_parts)
 
 
-@dataclasses.dataclass(frozen=True)
-class Merge:
-    into: Staging
-
-    def __call__(self, pieces: Iterable[Piece]) -> Iterator[Merged]:
-        table = self.into.table
-        with workspace.opened(table, memory=_MEMORY, threads=1) as space:
-            space.put(OLD[0], table.partition, [])
-            space.add((kind[0], unpacked(content)) for _, (kind, content) in pieces)
-            merging.merge(space)
-            files = [staged.file for staged in self.into.written(merging.merged_rows(space))]
-            changes = {
-                tuple(row[name] for name in table.partition): (row["n"], row["n_late"])
-                for row in merging.changes(space).to_pylist()
-            }
-        return (Merged(file, *changes.get(file.key, (0, 0))) for file in files)
+def written(pieces: Iterable[Piece], into: Staging) -> Iterator[Merged]:
+    table = into.table
+    with workspace.opened(table, memory=_MEMORY, threads=1) as space:
+        space.put(OLD[0], table.partition, [])
+        space.add((kind[0], unpacked(content)) for _, (kind, content) in pieces)
+        merging.merge(space)
+        files = [staged.file for staged in into.written(merging.merged_rows(space))]
+        changes = {
+            tuple(row[name] for name in table.partition): (row["n"], row["n_late"])
+            for row in merging.changes(space).to_pylist()
+        }
+    return (Merged(file, *changes.get(file.key, (0, 0))) for file in files)
 
 
 def _sent(

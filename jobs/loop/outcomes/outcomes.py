@@ -262,9 +262,10 @@ def of_plan(settings: Settings, *, cache: str, as_of_s: int, until_s: int = 0) -
     if not tables.exists(RECEIPTS):
         raise StaleInputError(f"no receipts of cache {cache!r} at {key.as_of}; push first")
     receipts = tables.read_arrow(RECEIPTS, as_of=key.as_of, owner=cache).to_pandas()
-    accesses = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS).to_pandas()
+    reads = tables.read_arrow(ACCESSES, since=key.day, columns=_READ_COLUMNS)
     # Records of other sources lack the bytes that the cache served.
-    own = accesses[(accesses["cache"] == cache) & accesses["bytes_hit"].notna()]
+    is_own = pc.and_(pc.equal(reads["cache"], cache), pc.is_valid(reads["bytes_hit"]))
+    own: pd.DataFrame = reads.filter(is_own).to_pandas()
     until = max([dt.datetime.fromtimestamp(until_s, dt.UTC), *own["known_at"].nlargest(1)])
     columns = ["item_id", "expires_at", "queues"]
     items: pd.DataFrame = tables.head(PLANS).rows(columns, as_of=key.as_of, owner=key.owner).to_pandas()

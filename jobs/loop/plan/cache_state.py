@@ -42,17 +42,6 @@ NO_LIMIT = 2**62
 _HOUR_S = 3600
 
 
-class FileFacts(NamedTuple):
-    """Facts about files: for the planner, and `origins`, their `origin` and `why`, as `nearest` gives them.
-
-    `budget`: bytes that each origin may deliver in the cycle; None: there is no limit.
-    """
-
-    files: Files
-    budget: IntArray | None
-    origins: pa.Table
-
-
 @dataclasses.dataclass(frozen=True)
 class CacheAtMoment:
     """A cache at `as_of_s`: its own inventory, and the names that earlier plans pinned there.
@@ -156,7 +145,8 @@ class CacheAtMoment:
             sure_inflow_bytes=sure_inflow(recent, self.cycle_s),
         )
 
-    def facts(self, dids: pa.Array) -> FileFacts:
+    def facts(self, dids: pa.Array) -> tuple[Files, IntArray | None, pa.Table]:
+        """The planner's facts, each origin's bytes (None: no limit), and `origin` and `why` by `nearest`."""
         settings, plan, at_s = self.settings, self.settings.plan, self.as_of_s
         health = SourceHealth(plan.source_limits, (attempt for attempt in self.tries if attempt.at_s < at_s))
         rules = OriginRules(
@@ -178,7 +168,7 @@ class CacheAtMoment:
             regions=settings.regions,
         )
         budget = origin_bytes(origins, self.tries, plan=plan, as_of_s=at_s, cycle_s=self.cycle_s)
-        return FileFacts(files, budget, rows.select(["origin", "why"]))
+        return files, budget, rows.select(["origin", "why"])
 
 
 def _pushed(settings: Settings, cache: str, as_of_s: int) -> tuple[Collection[str], Sequence[Try]]:
@@ -200,9 +190,9 @@ class Inflows(NamedTuple):
 
 
 def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int, assumed: float) -> Inflows:
-    """Bytes that came in during each cycle of the day before; if unknown, one of the `assumed` share."""
+    """Bytes that came in during each whole cycle of the day before; unknown: one of the `assumed` share."""
     unknown = Inflows([int(assumed * cache.capacity)])
-    day_s = max(DAY_S, cycle_s)
+    day_s = max(DAY_S - DAY_S % cycle_s, cycle_s)
     rows = tables.head(ACCESSES).rows(
         ["cache", "source", "accessed_at", "known_at", "bytes_missed"],
         since=day_label(as_of_s - day_s),
@@ -219,19 +209,14 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
     if not rows.num_rows:
         return unknown
     ago_s = as_of_s - rows["accessed_at"].cast(pa.int64()).to_numpy() / 1e6
-    cycle = (ago_s / cycle_s).astype(np.int64)
+    cycle = np.ceil(ago_s / cycle_s).astype(np.int64) - 1
     bytes_missed = np.maximum(rows["bytes_missed"].to_numpy(), 0)
     missed = np.bincount(cycle, weights=bytes_missed, minlength=day_s // cycle_s)
     if (most := int(missed.max())) > MOST_BYTES_PER_S * cycle_s:
-        return unknown._replace(fault=_inflow_fault(most, cycle_s))
+        came = f"by its records {format_bytes(most)} came in within {duration_label(cycle_s)}"
+        what = "more than any network brings; the plan goes by [plan] assumed_inflow instead"
+        return unknown._replace(fault=f"implausible-inflow: {came}, {what}")
     return Inflows(missed[::-1].astype(np.int64).tolist())
-
-
-def _inflow_fault(most: int, cycle_s: int) -> str:
-    return (
-        f"implausible-inflow: by its records {format_bytes(most)} came in within {duration_label(cycle_s)}, "
-        "more than any network brings; the plan goes by [plan] assumed_inflow instead"
-    )
 
 
 def origin_bytes(

@@ -22,7 +22,7 @@ from models.evaluation.promotion import HoursPerByte
 from prefetch.plan.rules import Treatment, is_control, treatments
 from prefetch.plan.scores import Barred, Files
 from prefetch.plan.value import Objective
-from replay.study.benefit import BenefitModel, BytesRead, cost
+from replay.study.benefit import BenefitModel, core_hours_per_byte
 
 READ_SHARE_DAYS = 7
 _FACTS = ["did", "dataset", "tier", "origins"]
@@ -60,8 +60,8 @@ def plan_files(
     share = np.array([*((read_share or {}).get(name, 1.0) for name in datasets), 1.0])
     saved = np.zeros(len(origins) + 1)
     if plan.objective is Objective.CPU_HOURS and benefit is not None:
-        hours = _hours([*origins, ""], benefit, list((regions or {}).values()))
-        saved = np.array([max(0.0, missed - hit) for missed, hit in hours])
+        missed, hit = _hours([*origins, ""], benefit, list((regions or {}).values()))
+        saved = np.maximum(0.0, missed - hit)
     files = Files(
         is_control=is_control(dids.to_pylist(), plan.control_share) & (treatment != Treatment.TEST),
         treatment=treatment.astype(np.int8),
@@ -99,13 +99,13 @@ def read_shares(tables: Tables, *, as_of_s: int) -> dict[str, float]:
     dids = rows["did"].unique()
     size = pa.array(agreed(tables, dids, rows)).take(pc.index_in(rows["did"], value_set=dids))
     rows = rows.append_column("size", size).filter(pc.greater(size, 0))
-    opened_bytes = pc.multiply(rows["size"], rows["n_reads"])
-    sums = (
-        rows.append_column("opened_bytes", opened_bytes)
-        .group_by("dataset")
-        .aggregate([("read_bytes", "sum"), ("opened_bytes", "sum")])
-    )
-    share = np.minimum(1.0, sums["read_bytes_sum"].to_numpy() / sums["opened_bytes_sum"].to_numpy())
+    # A record may claim any number: as a float, which does not overflow.
+    names = ("size", "read_bytes", "n_reads")
+    size, read, n_reads = (rows[name].cast(pa.float64(), safe=False) for name in names)
+    opened = pc.multiply(size, pc.max_element_wise(n_reads, 1.0))
+    parts = {"dataset": rows["dataset"], "read": pc.max_element_wise(read, 0.0), "opened": opened}
+    sums = pa.table(parts).group_by("dataset").aggregate([("read", "sum"), ("opened", "sum")])
+    share = np.minimum(1.0, sums["read_sum"].to_numpy() / sums["opened_sum"].to_numpy())
     return dict(zip(sums["dataset"].to_pylist(), share.tolist(), strict=True))
 
 
@@ -119,25 +119,17 @@ def hours_per_byte(
     files: Files, origins: Sequence[str], model: BenefitModel, regions: Mapping[str, OriginSettings]
 ) -> HoursPerByte:
     """Core-hours that a job needs per byte of each file; `origins`: by code, as of `plan_files`."""
-    missed, hit = np.array(_hours([*origins, ""], model, list(regions.values()))).T
+    missed, hit = _hours([*origins, ""], model, list(regions.values()))
     return HoursPerByte(missed[files.origin], hit[files.origin])
 
 
 def _hours(
     origins: Sequence[str], model: BenefitModel, regions: Sequence[OriginSettings]
-) -> list[tuple[float, float]]:
+) -> tuple[FloatArray, FloatArray]:
     """Core hours per byte that comes from each of `origins`, and per byte read from the cache instead."""
     fits = first_fit(pa.array(origins, pa.string()), [region.hosts for region in regions])
-    rtt_ms = [region.rtt_ms for region in regions] + [None]
-    return [_hours_at(rtt_ms[code], model) for code in fits.tolist()]
-
-
-def _hours_at(rtt_ms: float | None, model: BenefitModel) -> tuple[float, float]:
-    rtt = np.array([np.nan if rtt_ms is None else rtt_ms])
-    amount, none = np.array([10**12]), np.array([0])
-    missed = cost(BytesRead(rtt, amount, none[:, None]), model).core_hours
-    hit = cost(BytesRead(rtt, none, amount[:, None]), model).core_hours
-    return missed / 10**12, hit / 10**12
+    rtt_ms = np.array([*(region.rtt_ms for region in regions), None], np.float64)
+    return core_hours_per_byte(rtt_ms[fits], model)[1:]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,9 +139,12 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
     """
     tables, region = moment.tables, moment.settings.region.name
     judged = judge(moment)
+    cache, at_s, limits = moment.cache.name, moment.as_of_s, moment.settings.plan
     if not force:
-        _check_limits(judged)
-    key = MomentKey.at(moment.as_of_s, moment.cache.name)
+        check_loss(tables, cache, held_bytes=judged.held_bytes, at_s=at_s, share=limits.lost_share)
+        evicted_bytes = judged.judgement.plan.bytes_of(Action.EVICT)
+        check_evictions(evicted_bytes, judged.held_bytes, cache=cache, share=limits.evict_share)
+    key = MomentKey.at(at_s, cache)
     held_dids = judged.dids.take(pa.array(judged.index))
     tables.replace_partition(CONTENTS, contents(judged.held, held_dids, taken_s=moment.taken_s), key)
     rows = items(
@@ -150,7 +153,7 @@ def make(moment: CacheAtMoment, *, force: bool = False) -> PlanSummary:
         judged.origins,
         moment.paths,
         key=key,
-        as_of_s=moment.as_of_s,
+        as_of_s=at_s,
         horizon_s=judged.judgement.horizon_s,
         model=judged.model,
         queued=judged.queued,
@@ -189,7 +192,7 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
     unreadable = pa.array([moment.dids[file.name] for file in inventory if file.unreadable], pa.string())
     dids = dids.filter(pc.invert(pc.is_in(dids, value_set=unreadable)))
     dids, index = moment.with_held(dids, held)
-    facts = moment.facts(dids)
+    facts, budget, origins = moment.facts(dids)
     value_planner = planner(
         tables,
         dids,
@@ -197,8 +200,8 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
         plan=moment.settings.plan,
         cycle_s=moment.cycle_s,
         predicted_every_s=moment.settings.features.cycle,
-        files=facts.files,
-        origin_bytes=facts.budget,
+        files=facts,
+        origin_bytes=budget,
         work_at=lambda _: queued.of(dids),
         version=model.version,
     )
@@ -206,7 +209,7 @@ def judge(moment: CacheAtMoment) -> JudgedCache:
         value_planner = value_planner.beside_a_steward
     judgement = value_planner.judge(moment.state(held, index))
     faults = tuple(fault for fault in (moment.inflows.fault, moment.fault) if fault is not None)
-    return JudgedCache(moment, held, dids, facts.origins, index, judgement, queued, model, faults)
+    return JudgedCache(moment, held, dids, origins, index, judgement, queued, model, faults)
 
 
 def _candidates(
@@ -219,14 +222,6 @@ def _candidates(
         raise _no_predictions(tables, as_of_s, region)
     dids = pc.unique(pa.chunked_array([*rows["did"].chunks, *queued.chunks], pa.string()))
     return dids, model_of(rows)
-
-
-def _check_limits(judged: JudgedCache) -> None:
-    moment, limits, held_bytes = judged.moment, judged.moment.settings.plan, judged.held_bytes
-    cache, at_s = moment.cache.name, moment.as_of_s
-    check_loss(moment.tables, cache, held_bytes=held_bytes, at_s=at_s, share=limits.lost_share)
-    evicted_bytes = judged.judgement.plan.bytes_of(Action.EVICT)
-    check_evictions(evicted_bytes, held_bytes, cache=cache, share=limits.evict_share)
 
 
 def _summary(judged: JudgedCache, key: MomentKey, alarms: tuple[str, ...]) -> PlanSummary:

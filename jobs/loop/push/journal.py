@@ -38,7 +38,9 @@ class NewJournal:
 
 def check_known(settings: Settings, tables: Tables, journal: Journal, cache: str, *, now_s: float) -> None:
     """Raise ServiceError if receipts show that plans of the cache were pushed, and the journal has none."""
-    newest = max((key[1] for key in tables.newest(RECEIPTS, owner=cache).partitions), default=None)
+    # Those of the future, which a wrong clock wrote, would stay newer than any journal that is made.
+    known = tables.newest(RECEIPTS, owner=cache, until=as_of_label(int(now_s))).partitions
+    newest = next((key[1] for key in known), None)
     if newest is None or now_s - parse_as_of(newest) > settings.push.keep:
         return
     given_up_s = journal.pruning.given_up_s(cache) or 0.0

@@ -76,7 +76,7 @@ def listed(path: Path) -> list[str]:
     """The names in a file, one per line; lines that begin with # are ignored. Raises InputError."""
     check_answers(str(path))
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the list {path}: {error}") from None
     return [name for line in lines if (name := line.strip()) and not name.startswith(_COMMENT)]
@@ -103,7 +103,7 @@ class TakenError(InputError):
     def __init__(self, key: MomentKey) -> None:
         super().__init__(
             f"cache {key.owner!r} has a plan at {key.as_of}; give another --as-of, "
-            "or resume it: cachecast push"
+            "or resume it: cachecast push run"
         )
 
 

@@ -72,15 +72,6 @@ class PushRun:
     evict_share: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Admitted:
-    """The items of a plan that may enter the journal; `withheld`: how many others per action, and `why`."""
-
-    items: PlannedItems
-    withheld: dict[str, int]
-    why: str | None
-
-
 def run(
     settings: Settings,
     *,
@@ -201,10 +192,10 @@ def push_plan(
     the later time that alone is to act, asked when nobody else pushes: then raises NotDueError.
     """
     began_s = work.now_s()
-    admission = admit(work, plan, unproven=unproven)
+    items, withheld, why = admit(work, plan, unproven=unproven)
     empty = None if len(plan) else Heading(work.cache, plan.as_of_s, plan.kind)
-    work.journal.plans.record_plan(admission.items, now_s=began_s, empty=empty)
-    receipts_of = {plan.as_of_s} if len(admission.items) else set()
+    work.journal.plans.record_plan(items, now_s=began_s, empty=empty)
+    receipts_of = {plan.as_of_s} if len(items) else set()
 
     def check() -> None:
         if (by := overtaken_by()) is not None:
@@ -216,27 +207,29 @@ def push_plan(
             )
 
     done = push_rest(work, on_progress=on_progress, receipts_of=receipts_of, since_s=began_s, check=check)
-    return dataclasses.replace(done, withheld=admission.withheld, unproven=admission.why)
+    return dataclasses.replace(done, withheld=withheld, unproven=why)
 
 
-def admit(work: PushRun, plan: PlannedItems, *, unproven: bool) -> Admitted:
-    """What may enter the journal of a cache's `plan`.
+def admit(
+    work: PushRun, plan: PlannedItems, *, unproven: bool
+) -> tuple[PlannedItems, dict[str, int], str | None]:
+    """What may enter the journal of a cache's `plan`; how many other items per action, and why they may not.
 
     All if no model chose, or a promoted one by its digest, the journal has it, or `unproven`. Else what needs
     no model, or nothing while another plan of that time stands.
     """
     why = unproven_plan(work.tables, plan, work.region)
     if why is None:
-        return Admitted(dataclasses.replace(plan, basis=PROMOTED), {}, None)
+        return dataclasses.replace(plan, basis=PROMOTED), {}, None
     # What was recorded under a promotion stays what it was when there is another champion, or none.
     if (known_as := work.journal.plans.recorded_as(plan)) is not None:
-        return Admitted(dataclasses.replace(plan, basis=known_as), {}, None)
+        return dataclasses.replace(plan, basis=known_as), {}, None
     if unproven:
-        return Admitted(plan, {}, None)
+        return plan, {}, None
     if work.journal.reports.stands(work.cache, plan.as_of_s):
         why = f"{why}; another plan of that time stands, so nothing of this one is carried out"
-        return Admitted(plan.none(), plan.of_models(), why)
-    return Admitted(plan.known(), plan.of_models(), why)
+        return plan.none(), plan.of_models(), why
+    return plan.known(), plan.of_models(), why
 
 
 def push_rest(
@@ -256,9 +249,7 @@ def push_rest(
     if (share := work.evict_share) is not None:
         names = pa.array(work.journal.reports.evictions(work.cache, now_s=began_s), pa.string())
         check_listed_evictions(work.tables, names, "name", cache=work.cache, at_s=int(began_s), share=share)
-    n_waiting = work.journal.reports.planned(work.cache)
-    if not work.limits.evicts:
-        n_waiting -= len(work.journal.reports.evictions(work.cache, now_s=began_s))
+    n_waiting = work.journal.reports.planned(work.cache, evicts=work.limits.evicts)
     done = 0
 
     def count(item: Item, receipt: Receipt) -> None:

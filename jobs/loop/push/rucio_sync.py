@@ -4,12 +4,11 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from features.common.errors import ConfigError
-from features.common.names import parse_name
+from features.common.names import tiers_of
 from jobs.ground.caches.inventory import check_withdrawals, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sources import RucioSettings
@@ -81,8 +80,7 @@ def set_up(settings: Settings, *, cache: str, prefix: str, algorithm: str) -> di
     configured = settings.cache(cache)
     rse, door = _rse(configured), None
     if configured.kind == "xcache":
-        url = urlsplit(configured.url)
-        door = RseDoor(url.hostname or "", url.port or 1094, prefix, algorithm)
+        door = RseDoor(*configured.door, prefix, algorithm)
     done = tuple(rse_room.set_up(session(settings.rucio), rse, door))
     return {"cache": cache, "rse": rse, "done": done}
 
@@ -130,7 +128,7 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:
     """The inventory without test files and files that rules keep out: jobs read those directly."""
     dids = pa.array([dids_by_name[file.name] for file in held], pa.string())
-    tiers = pa.array([parse_name(file.name).tier for file in held], pa.string())
+    tiers = tiers_of(pa.array([file.name for file in held], pa.string()))
     codes, _ = treatments(settings.plan.planned_by, dids, tiers)
     left_out = (Treatment.NEVER, Treatment.TEST)
     return [file for file, code in zip(held, codes.tolist(), strict=True) if code not in left_out]

@@ -317,14 +317,11 @@ def cache_root(cache: CacheSettings) -> Path:
 
 def _feed(cache: CacheSettings, cache_target: CacheTarget) -> Feed:
     """The reports of `cache`, whoever else sends to the same folder."""
-    folder = cache.gstream if cache.gstream and cache.gstream.is_dir() else None
-    check = (lambda: None) if folder is None else partial(check_heartbeat, folder)
-    return Feed(_captures(cache), cache_target.identity, check=check)
-
-
-def _captures(cache: CacheSettings) -> CaptureReader | FolderReader:
     path = reports_of(cache)
-    return FolderReader(path, newest_bytes=HISTORY_BYTES) if path.is_dir() else CaptureReader(path)
+    if not path.is_dir():
+        return Feed(CaptureReader(path), cache_target.identity)
+    reader = FolderReader(path, newest_bytes=HISTORY_BYTES)
+    return Feed(reader, cache_target.identity, check=partial(check_heartbeat, path))
 
 
 def reports_of(cache: CacheSettings) -> Path:

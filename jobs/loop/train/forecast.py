@@ -65,7 +65,8 @@ def run(*, series: Path, as_of: str, horizons: Sequence[int], out: Path) -> Fore
 
 def _alarms(known: Series) -> Iterator[str]:
     """That nothing was read in the last units before as_of, or that rows are equal to others."""
-    unit, silent = ("week" if known.unit_s > DAY_S else "day"), known.now - int(known.unit.max(initial=0))
+    unit = "week" if known.unit_s > DAY_S else "day"
+    silent = known.now - int(known.unit.max(initial=known.first - 1))
     if silent >= 2:
         yield (
             f"the series has no read in the {silent} {unit}s up to --as-of, and the forecast takes that for "
@@ -96,11 +97,8 @@ def judge(
     rows = pd.DataFrame([dataclasses.asdict(row) for row in qualities], columns=_columns(CutQuality))
     rows.insert(0, "cut", rows.pop("cut") - known.offset)
     _write(out, rows)
-    return [
-        _mean(n_units, rows[rows["horizon"] == n_units])
-        for n_units in lengths
-        if n_units in set(rows["horizon"])
-    ]
+    judged = sorted(set(rows["horizon"]))
+    return [_mean(n_units, rows[rows["horizon"] == n_units]) for n_units in judged]
 
 
 def _checked(horizons: Sequence[int]) -> list[int]:

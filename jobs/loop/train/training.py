@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,7 +17,7 @@ from features.common.units import duration_label
 from features.results import MODEL_METRICS, RELIABILITY
 from features.schema import ACCESSES
 from features.spec import COLUMNS
-from jobs.ground.settings.tree import LearnerName, MlflowSettings, Settings, TrainingSettings
+from jobs.ground.settings.tree import MlflowSettings, Settings, TrainingSettings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import sources
@@ -225,10 +224,6 @@ def order_in_words(learned: OrderModel | None) -> str | None:
     return None if learned is None else f"within {', '.join(map(duration_label, learned.horizons_s))}"
 
 
-LEARNER: LearnerName = "lightgbm"
-"""The learner of a training that compares none."""
-
-
 def run(
     settings: Settings,
     *,
@@ -276,7 +271,7 @@ def train_and_record(
     rows = features.training_sample(data, features_table, labels, max_rows=training.max_rows, until_s=until_s)
     effort = Effort(
         test_share=training.test_share,
-        learners=training.learners if compare else (LEARNER,),
+        learners=training.learners if compare else ("lightgbm",),
         trees=training.trees,
         seed=training.seed,
     )
@@ -296,9 +291,9 @@ def train_and_record(
         if training.order:
             try:
                 since_s = learned_since_s(spec, training, at_s=until_s)
-                learned = learn(data, since_s=since_s, until_s=until_s, on_progress=on_progress)
-                spool.add_order(learned.trees)
-                bundle = dataclasses.replace(bundle, order=learned.model, no_order=None)
+                order, trees = learn(data, since_s=since_s, until_s=until_s, on_progress=on_progress)
+                spool.add_order(trees)
+                bundle = dataclasses.replace(bundle, order=order, no_order=None)
             except (StaleInputError, InputError) as error:
                 bundle = dataclasses.replace(bundle, no_order=str(error))
         done = spool.finish(
@@ -330,17 +325,12 @@ MOST_ACCESSES = 4_000_000
 """An order is learned from the latest days with no more accesses, at least one day: all are in memory."""
 
 
-class RegionOrder(NamedTuple):
-    """An order of eviction: its description in a bundle, and its models."""
-
-    model: OrderModel
-    trees: HorizonTrees
-
-
-def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance) -> RegionOrder:
+def learn(
+    data: RegionData, *, since_s: int, until_s: int, on_progress: Advance
+) -> tuple[OrderModel, HorizonTrees]:
     """The order that could be learned at `until_s` from the accesses since the day of `since_s`.
 
-    Raises StaleInputError or InputError if they are too few.
+    Its description in a bundle, and its models. Raises StaleInputError or InputError if they are too few.
     """
     loaded = from_tables(
         data.tables,
@@ -370,7 +360,7 @@ def learn(data: RegionData, *, since_s: int, until_s: int, on_progress: Advance)
             loaded.details, sources.select_sources(source_names, lambda source: source.of_sessions)
         ),
     )
-    return RegionOrder(model, trees)
+    return model, trees
 
 
 def _affordable_since_s(tables: Tables, until_s: int) -> int:

@@ -1,10 +1,9 @@
 """What `status` answers of a region and its caches, and their alarms, with remedies."""
 
-import bisect
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from features.common.errors import ServiceError
@@ -137,12 +136,6 @@ def arrival_alarms(tables: Tables, settings: Settings, *, now_s: int) -> list[Al
     ]
 
 
-def queue_alarms(queues: Iterable[QueueReport]) -> Iterator[Alarm]:
-    for report in queues:
-        if report.fault is not None:
-            yield alarm("queue-doubted", report.queue, report.fault)
-
-
 def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
     """The alarms of a region: its model and its predictions. Without a model that may serve, none are due."""
     due, serving = _due(settings, now_s), _serving(status, tables, settings)
@@ -202,8 +195,8 @@ def _no_champion(status: Status, tables: Tables, settings: Settings, now_s: int)
 def _days(tables: Tables, now_s: int) -> list[int]:
     """The days with accesses up to now, s since 1970, since the last gap of a week: a few may be wrong."""
     parts = tables.head(ACCESSES).partitions
-    days = sorted(parse_day(key[0]) for key, part in parts.items() if part.n_rows)
-    days = days[: bisect.bisect_right(days, now_s)]
+    known = (parse_day(key[0]) for key, part in parts.items() if part.n_rows)
+    days = sorted(day for day in known if day <= now_s)
     gaps = [
         n for n, (day, following) in enumerate(itertools.pairwise(days), start=1) if following - day > WEEK_S
     ]

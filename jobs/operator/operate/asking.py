@@ -40,6 +40,8 @@ def accepts(part: str, url: str, default_port: int) -> Check:
     try:
         with socket.create_connection((host, port), timeout=TIMEOUT_S):
             return Check(part, url, "ok", f"{host}:{port} accepts connections")
+    except UnicodeError:
+        return Check(part, url, "bad", f"{host!r} is no name of a host")
     except OSError as error:
         return Check(part, url, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
 

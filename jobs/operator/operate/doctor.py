@@ -28,7 +28,7 @@ from jobs.ground.caches.inventory import last, log_in
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sections import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
-from jobs.ground.spark import java
+from jobs.ground.spark import has_spark, java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import arrivals
 from jobs.loop.ingest.sources.urls import GUESSED
@@ -43,14 +43,11 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to as
 _AIRFLOW_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 
 
-def run(settings: Settings) -> list[Check]:
+def run(settings: Settings) -> Iterator[Check]:
     """Every check, in the order of the loop."""
-    return list(_checks(settings))
-
-
-def _checks(settings: Settings) -> Iterator[Check]:
     yield _tables(settings.tables.root)
-    yield _java()
+    if has_spark():
+        yield _java()
     yield _spark(settings.spark.master)
     yield mlflow(settings.mlflow.uri)
     if url := settings.rucio.url:
@@ -105,11 +102,11 @@ def _java() -> Check:
 
 
 def _spark(master: str) -> Check:
-    if not master.startswith("spark://"):
-        return Check(
-            "spark", master, "ok", "in this process" if master.startswith("local") else "not tried here"
-        )
-    return accepts("spark", master, _SPARK_PORT)
+    if not has_spark():
+        return Check("spark", master, "off", "not installed; a cache's host needs none")
+    if master.startswith("spark://"):
+        return accepts("spark", master, _SPARK_PORT)
+    return Check("spark", master, "ok", "in this process" if master.startswith("local") else "not tried here")
 
 
 def _cache(cache: CacheSettings) -> Check:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from features.common.errors import NotDueError
-from features.common.times import DAY_S, as_of_label, day_label
+from features.common.times import as_of_label, day_label
 from features.results import WORTH
 from features.schema import RECEIPTS
 from jobs.ground.settings.tree import Settings
@@ -109,20 +109,11 @@ def listed(settings: Settings, conditions: CacheFilter) -> list[CacheLine]:
         caches = [cache for cache in caches if cache.name in pushed]
     if conditions.unjudged_s is None:
         return [CacheLine(cache.name, cache.rse) for cache in caches]
-    lines = []
-    for day_s in range(conditions.unjudged_s, (conditions.unjudged_to_s or conditions.unjudged_s) + 1, DAY_S):
-        unjudged = _unjudged(tables, settings, day_label(day_s))
-        lines += [
-            CacheLine(cache.name, cache.rse, day_label(day_s)) for cache in caches if cache.name in unjudged
-        ]
-    return lines
-
-
-def _unjudged(tables: Tables, settings: Settings, day: str) -> set[str]:
     if not sources.select_sources(settings.airflow.pull, lambda source: source.of_caches):
-        return set()
-    pushed_to = {key[2] for key in tables.head(RECEIPTS).partitions if key[0] == day}
-    judged = {key[1] for key in tables.head(WORTH).partitions if key[0] == day}
+        return []
+    first, last = map(day_label, (conditions.unjudged_s, conditions.unjudged_to_s or conditions.unjudged_s))
+    pushed_to = {(key[0], key[2]) for key in tables.head(RECEIPTS).partitions if first <= key[0] <= last}
     # A directory cache has no records of its own.
-    with_records = {name for name, cache in settings.caches.items() if cache.kind == "xcache"}
-    return (pushed_to - judged) & with_records
+    rses = {cache.name: cache.rse for cache in caches if cache.kind == "xcache"}
+    unjudged = sorted(pushed_to.difference(tables.head(WORTH).partitions))
+    return [CacheLine(name, rses[name], day) for day, name in unjudged if name in rses]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ def measured(folder: str, command: str, cache: str, *, warn: Callable[[str], Non
             ("cachecast_job_duration_seconds", "how long it took", labels, now_s - started_s),
             ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
         ]
-        _leave(folder, samples, f"{command}-{cache}", warn)
+        leave(folder, f"{command}-{cache}", samples, warn)
 
 
 def leave_counts(
@@ -53,18 +53,20 @@ def leave_counts(
     counts: Mapping[str, int],
     warn: Callable[[str], None],
 ) -> None:
-    """Write the counts of a service, for example `cachecast_collect_lost`; a failure is a warning."""
+    """Write the counts of a service, for example `cachecast_collect_lost`."""
     samples = [
         (f"cachecast_{service}_{name}", "see docs/hosts.md", labels, float(n)) for name, n in counts.items()
     ]
     samples.append(
         (f"cachecast_{service}_seen_seconds", "when it reported this, since 1970", labels, time.time())
     )
-    _leave(folder, samples, f"{service}-{'-'.join(labels.values())}", warn)
+    leave(folder, f"{service}-{'-'.join(labels.values())}", samples, warn)
 
 
-def leave(where: Path, name: str, samples: Iterable[Sample]) -> None:
-    """Replace the file of `name` in folder `where` atomically. Raises OSError."""
+def leave(folder: str, name: str, samples: Iterable[Sample], warn: Callable[[str], None]) -> None:
+    """Replace the file of `name` in `[metrics] folder`, if one is set; a failure is a warning."""
+    if not folder:
+        return
     # Loading the client takes a tenth of a second, so only sites with metrics do it.
     from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
 
@@ -73,22 +75,18 @@ def leave(where: Path, name: str, samples: Iterable[Sample]) -> None:
         if metric not in gauges:
             gauges[metric] = Gauge(metric, text, list(labels), registry=registry)
         (gauges[metric].labels(**labels) if labels else gauges[metric]).set(value)
-    # node_exporter reads it, as another account.
-    place = where / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"
-    files.write(place, generate_latest(registry), mode=0o644, settle=False)
-
-
-def _leave(folder: str, samples: Sequence[Sample], name: str, warn: Callable[[str], None]) -> None:
-    if folder:
-        try:
-            leave(Path(folder), name, samples)
-        except OSError as error:
-            warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
+    place = Path(folder) / f"cachecast-{_UNSAFE.sub('-', name).strip('-')}.prom"
+    try:
+        # node_exporter reads it, as another account.
+        files.write(place, generate_latest(registry), mode=0o644, settle=False)
+    except OSError as error:
+        warn(f"no metrics of this run: {error.strerror}; see [metrics] folder")
 
 
 def of_status(status: Status) -> list[Sample]:
     region = {"region": status.region}
     samples: list[Sample] = [
+        ("cachecast_status_seen_seconds", "when it reported, since 1970", region, parse_as_of(status.at)),
         ("cachecast_champion", "1 if a model was promoted", region, float(status.champion is not None)),
         ("cachecast_predictions", "predictions at the newest moment", region, status.predictions),
         ("cachecast_drifted_columns", "columns that have drifted", region, len(status.drifted)),

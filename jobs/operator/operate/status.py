@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 
 import pyarrow.compute as pc
 
@@ -16,9 +17,9 @@ from jobs.loop.plan.items import planned_items, unproven_plan
 from jobs.operator.operate.alarms import (
     CacheStatus,
     Status,
+    alarm,
     arrival_alarms,
     cache_alarms,
-    queue_alarms,
     region_alarms,
 )
 from prefetch.journal.journal import Journal
@@ -34,15 +35,13 @@ def run(settings: Settings, *, now_s: int) -> Status:
         caches = tuple(
             of_cache(tables, journal, settings, name, now_s=now_s) for name in sorted(settings.caches)
         )
-    short = arrival_alarms(tables, settings, now_s=now_s)
-    queues = reports(tables, as_of_s=now_s)
-    alarms = (alarm for cache in caches for alarm in cache_alarms(cache, settings, now_s=now_s))
-    return dataclasses.replace(
-        region, caches=caches, queues=queues, alarms=(*region.alarms, *short, *queue_alarms(queues), *alarms)
-    )
+    of_caches = (cache_alarms(cache, settings, now_s=now_s) for cache in caches)
+    alarms = (*region.alarms, *itertools.chain.from_iterable(of_caches))
+    return dataclasses.replace(region, caches=caches, alarms=alarms)
 
 
 def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
+    """The status without its caches, and the alarms that are of none of them."""
     region = settings.region.name
     decided = tables.newest(PROMOTIONS, owner=region)
     predicted = tables.newest(PREDICTIONS, owner=region, until=as_of_label(now_s))
@@ -61,8 +60,12 @@ def of_region(tables: Tables, settings: Settings, *, now_s: int) -> Status:
         drifted=tuple(drift.filter(drift["drifted"]).sort_by([("psi", "descending")])["column"].to_pylist()),
         caches=(),
         alarms=(),
+        queues=reports(tables, as_of_s=now_s),
     )
-    return dataclasses.replace(status, alarms=tuple(region_alarms(status, tables, settings, now_s=now_s)))
+    alarms = [*region_alarms(status, tables, settings, now_s=now_s)]
+    alarms += arrival_alarms(tables, settings, now_s=now_s)
+    alarms += [alarm("queue-doubted", of.queue, of.fault) for of in status.queues if of.fault is not None]
+    return dataclasses.replace(status, alarms=tuple(alarms))
 
 
 def champion_line(status: Status) -> str:

@@ -61,15 +61,6 @@ class Why:
     answer: Explanation | str
 
 
-@dataclasses.dataclass(frozen=True)
-class PlanState:
-    """The page of one cache; `why` None: no file was asked for."""
-
-    asked: PageRequest
-    listed: Listed | Unknown
-    why: Why | Unknown | None
-
-
 class Plans:
     """The plans of the caches of `settings`; the last judgement is kept for the next question."""
 
@@ -77,15 +68,8 @@ class Plans:
         self._settings, self._tables = settings, Tables.of(settings)
         self._judged: tuple[object, JudgedCache] | None = None
 
-    def state(self, request: PageRequest, sources: Sources, *, now_s: int) -> PlanState:
-        """The plan of a cache at `now_s`, and what is asked about a file."""
-        listed = sources.known(f"plan {request.cache}", lambda: self._listed(request, now_s), now_s=now_s)
-        why = None
-        if request.item:
-            why = sources.known(f"why {request.cache}", lambda: self._why(request), now_s=now_s)
-        return PlanState(request, listed, why)
-
-    def _listed(self, request: PageRequest, now_s: int) -> Listed:
+    def listed(self, request: PageRequest, now_s: int) -> Listed:
+        """The plan of a cache at `now_s`."""
         plan = current_plan(self._tables, request.cache, now_s).select(_ITEM_COLUMNS)
         sums = plan.group_by("action").aggregate(
             [([], "count_all"), ("size_bytes", "sum"), ("cost_bytes", "sum")]
@@ -100,8 +84,8 @@ class Plans:
         n_items = sum(by_action[action]["count_all"] for action in rows)
         return Listed([by_action[action] for action in actions], rows, n_items)
 
-    def _why(self, request: PageRequest) -> Why:
-        """By the newest plan of the cache, judged again from the tables that it was made from."""
+    def why(self, request: PageRequest) -> Why:
+        """About a file, by the newest plan, judged again from the tables that it was made from."""
         used = (PLANS, CONTENTS, PREDICTIONS, ACCESSES, QUEUE)
         key = (request.cache, *(self._tables.head(table).number for table in used))
         if self._judged is None or self._judged[0] != key:
@@ -129,9 +113,12 @@ class Renderer:
         """The page that answers `request` at `now_s`; `heard`: heartbeats by cache."""
         if not request.cache:
             return self._overview(heard, now_s, style="", is_still=request.is_still)
-        plan = self._plans.state(request, self._sources, now_s=now_s)
-        values = {"state": plan, "up": "../../", "title": request.cache, "step": ITEMS_SHOWN}
-        return _template("plan.html").render(values, now_s=now_s, style="")
+        plans, known, cache = self._plans, self._sources.known, request.cache
+        listed = known(f"plan {cache}", lambda: plans.listed(request, now_s), now_s=now_s)
+        why = known(f"why {cache}", lambda: plans.why(request), now_s=now_s) if request.item else None
+        values = {"asked": request, "listed": listed, "why": why, "title": cache, "step": ITEMS_SHOWN}
+        values |= {"objective": self._settings.plan.objective}
+        return _template("plan.html").render(values, up="../../", now_s=now_s, style="")
 
     def file(self, *, now_s: int) -> str:
         """The page of the region with its style in it, without links to a service and its heartbeats."""
@@ -161,7 +148,7 @@ def _template(name: str) -> jinja2.Template:
     environment.globals |= {
         "amount": amount,
         "files": lambda number: _whole(f"{count(number)} {'file' if number == 1 else 'files'}"),
-        "percent": lambda share, digits=0: _whole(percent(share, digits)),
+        "percent": lambda share, digits=0: "–" if share is None else _whole(percent(share, digits)),
         "count": lambda number: _whole(count(number)),
         "kept_s": f"{KEPT_S:.0f}",
         "refresh_s": REFRESH_S,

@@ -17,7 +17,7 @@ _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLIN
 
 
 def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
-    """The items of a cache's newest plan of the last day and of the prefills since; one row per file.
+    """The items of a cache's newest plan of the last day, if any, and of prefills since; one row per file.
 
     Of a file in several of them, the latest item counts. Expired items are left out, and so are items that
     failed or were cancelled.
@@ -27,7 +27,7 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     inventories = tables.head(CONTENTS).partitions
     # A plan writes the cache's inventory, a prefill does not: the newest plan, and the prefills since.
     planned = [position for position, key in enumerate(keys) if key in inventories]
-    keys = keys[planned[-1] if planned else -1 :]
+    keys = keys[planned[-1] if planned else 0 :]
     items = plans.rows_of(keys[-1:], _ITEMS)
     for key in reversed(keys[:-1]):
         older = plans.rows_of([key], _ITEMS)

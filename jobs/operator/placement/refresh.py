@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -35,7 +36,7 @@ from prefetch.placement.snapshot import (
     placed,
     snapshot_of,
 )
-from prefetch.plan.rules import belongs
+from prefetch.plan.rules import owners
 from replay.ranges import keys_of
 
 MAX_CACHES = 250
@@ -91,7 +92,8 @@ def run(settings: Settings, *, as_of_s: int, if_current: bool = False) -> Placem
     snapshot = dataclasses.replace(placed_at, loads=cache_loads(tables, caches, as_of_s))
     data = dump(snapshot)
     with closing(PlacementTables(settings.serve.database)) as database:
-        refreshed = database.refresh(data, snapshot.as_of, if_current=if_current)
+        now = as_of_label(int(time.time())) if if_current else None
+        refreshed = database.refresh(data, snapshot.as_of, now=now)
     return PlacementSummary(
         as_of=snapshot.as_of,
         refresh=refreshed,
@@ -115,7 +117,7 @@ def _misplaced(caches: Sequence[CacheSettings], plans: Sequence[pa.Table]) -> in
             continue  # the redirector sends readers to whichever node holds a file
         dids = plan.filter(pc.is_in(plan["action"], value_set=_KEPT))["did"].to_pylist()
         serving = [cache.name for cache in caches if not cache.drain]
-        n += int((~belongs(dids, capacities[cache.at_site], cache.name, serving)).sum())
+        n += int((owners(dids, capacities[cache.at_site], serving) != cache.name).sum())
     return n
 
 

@@ -9,7 +9,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
-from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -40,7 +39,6 @@ _MOST_PORT = 65535
 _BACKLOG = 512
 _OTHER_DESCRIPTORS = 128  # file descriptors of the database, the event loop and libraries
 _LAST_ANSWERS_S = 10  # when the service is stopped; a slow client must not delay it further
-_XROOTD_PORT = 1094
 
 
 def run(
@@ -69,15 +67,12 @@ def run(
 def server(
     serve: ServeSettings,
     caches: Iterable[CacheSettings],
-    operator: PageMaker | None,
+    operator: PageMaker,
     *,
     job_read_rate_bytes_s: float,
     now_s: Callable[[], float],
 ) -> uvicorn.Server:
-    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError.
-
-    `operator`: where the operator's pages come from; None: there are none.
-    """
+    """The HTTP server of the service with its limits; it runs on a socket. Raises ConfigError."""
     gate = Gate(most=serve.connections, per_client=serve.connections_per_client)
     known = list(caches)
     logins, joinable = _logins(serve, known)
@@ -145,7 +140,7 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if port > _MOST_PORT:
+    if not 0 <= port <= _MOST_PORT:
         raise ConfigError("serve.port", f"{port} is no port; give one up to {_MOST_PORT}, or 0")
     try:
         socket.getaddrinfo(host or None, port, family)
@@ -169,14 +164,13 @@ def members(caches: Iterable[CacheSettings]) -> Members:
 
 
 def _address(cache: CacheSettings) -> str:
-    key = "url" if cache.address is None else "address"
+    key, address = "address", cache.address
+    if address is None:
+        host, port = cache.door
+        key, address = "url", f"{host}:{port}"
     try:
-        if cache.address is not None:
-            return checked_address(cache.address)
-        parts = urlsplit(cache.url)
-        host = parts.hostname or ""
-        return checked_address(f"{f'[{host}]' if ':' in host else host}:{parts.port or _XROOTD_PORT}")
-    except (InputError, ValueError) as error:
+        return checked_address(address)
+    except InputError as error:
         raise ConfigError(f"caches.{cache.name}.{key}", str(error)) from None
 
 

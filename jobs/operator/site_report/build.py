@@ -13,7 +13,7 @@ from features.schema import OUTCOMES, PLANS, RECEIPTS, Table
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store import generated
 from jobs.ground.store.tables import Tables
-from jobs.ground.text import OUTCOME_NOTE, Row, select
+from jobs.ground.text import OUTCOME_NOTE, Row, count, select
 from jobs.operator.site_report.recorded import recorded_section
 from jobs.pages import plots
 from jobs.pages.page import Answer, Capacities, Figure, Section, page
@@ -23,6 +23,7 @@ from prefetch.outcomes import Use
 from replay.comparison import PLAN
 
 PLAN_ROWS = 12  # plan items shown per action; the plans table holds all of them
+OUTCOME_ROWS = 200  # pushed files shown; the outcomes table holds all of them
 _REPLAY_COLUMNS = (
     *("policy", "capacity_bytes", "capacity_fraction", "hit_ratio", "byte_hit_ratio", "wan_bytes"),
     *("prefetch_bytes", "wasted_bytes", "refetch_bytes", "byte_gap_closed"),
@@ -49,13 +50,13 @@ def run(
     `answers`, the sections `first` and `note` come before; parts without a table are left out (all:
     StaleInputError). Returns its path as `report`, and its length as `page_bytes`.
     """
-    tables = Tables.of(settings)
-    replays = _newest_rows(tables, REPLAYS)
-    fills = sorted(_newest_rows(tables, REPLAY_FILLS), key=lambda row: str(row["at"]))
+    tables, region = Tables.of(settings), settings.region.name
+    replays = _newest_rows(tables, REPLAYS, region)
+    fills = sorted(_newest_rows(tables, REPLAY_FILLS, region), key=lambda row: str(row["at"]))
     parts = (
         recorded_section(tables, settings.origin_regions),
         _replay_section(replays, fills, settings.replay.watermarks),
-        _model_section(tables),
+        _model_section(tables, region),
         *_plan_sections(tables),
         *_outcome_sections(tables),
     )
@@ -70,11 +71,11 @@ def run(
         for size in sizes
         for saving in savings([r for r in replays if r["capacity_bytes"] == size], "capacity_bytes", (PLAN,))
     ]
-    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS))
+    days = sorted(row["on_day"] for row in _newest_rows(tables, REPLAY_DAYS, region))
     span = f", {days[0]} to {days[-1]}" if days else ""
     warning = generated.warning(tables)
     html = page(
-        title=f"Region {settings.region.name}{span}{': generated data' if warning else ''}",
+        title=f"Region {region}{span}{': generated data' if warning else ''}",
         subtitle=" ".join(f"{sentence}." for sentence in (warning, note) if sentence),
         answers=[*answers, *saved],
         sections=sections,
@@ -84,8 +85,8 @@ def run(
     return {"report": str(out), "page_bytes": len(html.encode())}
 
 
-def _newest_rows(tables: Tables, table: Table) -> list[Row]:
-    rows: list[Row] = tables.newest(table).rows().to_pylist()
+def _newest_rows(tables: Tables, table: Table, owner: str | None = None) -> list[Row]:
+    rows: list[Row] = tables.newest(table, owner=owner).rows().to_pylist()
     return rows
 
 
@@ -122,15 +123,15 @@ def _fill_levels(
             yield Figure(plot, f"Fill level, cache of {format_bytes(size)}", size)
 
 
-def _model_section(tables: Tables) -> Section | None:
-    metrics = _newest_rows(tables, MODEL_METRICS)
+def _model_section(tables: Tables, region: str) -> Section | None:
+    metrics = _newest_rows(tables, MODEL_METRICS, region)
     if not metrics:
         return None
     metrics.sort(key=lambda row: (row["horizon_s"], -(row["auc"] or 0)))
     return Section(
         title="Models, on days they were not trained on",
         note="Recency and decayed frequency are the baselines to beat; they are scores, not probabilities.",
-        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY)),
+        figures=_calibration(metrics, _newest_rows(tables, RELIABILITY, region)),
         rows=[
             {"model": row["model"], "within": duration_label(row["horizon_s"])}
             | {key: row[key] for key in _MODEL_COLUMNS}
@@ -159,7 +160,7 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
             sizes, costs = (sum(row[key] or 0 for row in items) for key in ("size_bytes", "cost_bytes"))
             files_and_bytes = {"files": len(items), "size_bytes": sizes, "fetched_bytes": costs}
             sums.append({"action": action} | files_and_bytes)
-    yield Section("The plan", rows=sums)
+    yield Section("The plan", _whose(plan), rows=sums)
     first_items = sorted(
         (row for row in plan if row["rank"] <= PLAN_ROWS), key=lambda r: (r["action"], r["rank"])
     )
@@ -171,24 +172,33 @@ def _plan_sections(tables: Tables) -> Iterator[Section]:
 
 
 def _outcome_sections(tables: Tables) -> Iterator[Section]:
+    newest = tables.newest(OUTCOMES)
+    outcomes = {row["item_id"]: row for row in newest.rows().to_pylist()}
     receipts = _newest_rows(tables, RECEIPTS)
+    if outcomes:  # they come days after their push, and others have been made since
+        receipts = tables.head(RECEIPTS).rows_of(newest.partitions).to_pylist()
     if not receipts:
         return
     states = collections.Counter(str(row["state"]) for row in receipts)
-    outcomes = {row["item_id"]: row for row in _newest_rows(tables, OUTCOMES)}
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
     measured = [{**row, **outcomes[row["item_id"]]} for row in receipts if row["item_id"] in outcomes]
     yield Section(
         title="What was pushed, and what it saved",
-        note=f"Receipts: {', '.join(f'{n} {state}' for state, n in sorted(states.items()))}. {OUTCOME_NOTE}",
+        note=f"{_whose(receipts)} Receipts: {counts}. {OUTCOME_NOTE}",
         rows=[_earned(action, measured) for action in sorted({str(row["action"]) for row in measured})],
     )
     measured.sort(key=lambda row: (-row["bytes_saved"], str(row["did"])))
     if measured:
         yield Section(
             title="What was pushed, file by file",
-            note="Every file that was fetched or pinned, best first.",
-            rows=[select(row, _OUTCOME_COLUMNS) for row in measured],
+            note=f"The best of the {count(len(measured))} files that were fetched or pinned.",
+            rows=[select(row, _OUTCOME_COLUMNS) for row in measured[:OUTCOME_ROWS]],
         )
+
+
+def _whose(rows: Sequence[Row]) -> str:
+    """The cache and the decision time of a plan, by its rows."""
+    return f"Of cache {rows[0]['cache']} at {rows[0]['as_of']}."
 
 
 def _earned(action: str, measured: Sequence[Row]) -> Row:

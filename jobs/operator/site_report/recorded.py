@@ -124,7 +124,7 @@ def _catalogued(tables: Tables, dids: pa.ChunkedArray, regions: Sequence[Region]
         return schema.empty_table()
     origins = rows["origins"].combine_chunks()
     file, origin = pc.list_parent_indices(origins).to_numpy(), pc.list_flatten(origins)
-    rtt_ms = np.array([*(region.rtt_ms for region in regions), np.inf])
+    rtt_ms = np.array([*(region.rtt_ms for region in regions), None], np.float64)  # unknown: sorted last
     away_ms = rtt_ms[first_fit(origin, [region.hosts for region in regions])]
     order = np.lexsort((away_ms, file))
     first = order[np.unique(file[order], return_index=True)[1]]

@@ -262,12 +262,10 @@ def efficiency_plot(groups: Sequence[Group]) -> Plot:
             for g in groups
         ]
         y = [100 * (g.cpu_efficiency_share or 0) for g in groups]
+        intervals = [(g.cpu_efficiency_lower_share, g.cpu_efficiency_upper_share) for g in groups]
         low, high = (
             [0.0 if limit is None else abs(100 * limit - at) for at, limit in zip(y, limits, strict=True)]
-            for limits in (
-                [g.cpu_efficiency_lower_share for g in groups],
-                [g.cpu_efficiency_upper_share for g in groups],
-            )
+            for limits in zip(*intervals, strict=True)
         )
         x = range(len(names))
         drawn = plot.axes.errorbar(x, y, yerr=[low, high], fmt="o", markersize=3, color=DARK, capsize=6)

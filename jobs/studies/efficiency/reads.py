@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 from features.common.errors import StaleInputError
 from features.common.hosts import hosts_of
 from features.common.times import DAY_S, day_label, parse_as_of
-from features.schema import ACCESSES, JOB_RECORDS, Table
+from features.schema import ACCESSES, JOB_RECORDS
+from jobs.ground.store.commits import Snapshot
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.sources import workspace
+from jobs.loop.ingest.sources.workspace import Workspace
 from jobs.operator.site_report.recorded import give_origins
 from replay.study.benefit import Region
 from replay.study.use import UNKNOWN, regions_of
@@ -40,9 +42,9 @@ _CASES = " ".join(f"WHEN {place} >= {PURE} * ({_TOTAL}) THEN '{place}'" for plac
 _HOURS = "generate_series(CAST(epoch({}) // 3600 AS BIGINT), CAST(epoch({}) // 3600 AS BIGINT))"
 _STEPS = (
     # Days are merged one by one: a job with two starts is on two of them.
-    """DELETE FROM records WHERE rowid NOT IN
-    (SELECT arg_max(rowid, (ended_at IS NOT NULL, known_at, started_at)) FROM records GROUP BY event_id)""",
-    "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM records",
+    """DELETE FROM reported WHERE rowid NOT IN
+    (SELECT arg_max(rowid, (ended_at IS NOT NULL, known_at, started_at)) FROM reported GROUP BY event_id)""",
+    "CREATE VIEW job AS SELECT * REPLACE (lower(node) AS node), rowid AS id FROM reported",
     # A reader that never closes is no reader of a week later.
     f"""CREATE VIEW read AS SELECT *, rowid AS id, least(coalesce(closed_at, accessed_at),
     accessed_at + INTERVAL {_LONGEST_DAYS} DAY) AS left_at FROM located""",
@@ -131,15 +133,13 @@ def jobs_with_places(
     last = day_label(parse_as_of(f"{selection.until}T00:00:00Z") + _LONGEST_DAYS * DAY_S)
     with workspace.opened(JOB_RECORDS) as space:
         database = space.database
-        records = _days(tables, JOB_RECORDS, _OF_JOBS, selection, ("site", "activity", "source"))
-        _fill(database, "records", records)
-        if not database.sql("SELECT 1 FROM records LIMIT 1").fetchall():
+        _fill(space, "reported", tables.head(JOB_RECORDS), _OF_JOBS, selection)
+        if not database.sql("SELECT 1 FROM reported LIMIT 1").fetchall():
             raise StaleInputError(
                 f"no such job records from {selection.since} to {selection.until} under {tables.root}; "
                 "pull --source htcondor_history, wmarchive or panda_jobs first (docs/pull.md)"
             )
-        until_last = dataclasses.replace(selection, until=last)
-        _fill(database, "accesses", _days(tables, ACCESSES, _OF_READS, until_last))
+        _fill(space, "accesses", tables.head(ACCESSES), _OF_READS, JobSelection(selection.since, last))
         give_origins(database, tables, regions)
         database.register("origins", _origins(database, regions))
         for step in _STEPS:
@@ -147,27 +147,20 @@ def jobs_with_places(
         yield database
 
 
-def _days(
-    tables: Tables, table: Table, columns: Sequence[str], selection: JobSelection, only: Sequence[str] = ()
-) -> Iterator[pa.Table]:
-    """The rows of each selected day, of selected values in columns `only`; first a table without rows."""
-    head = tables.head(table)
-    yield head.rows_of([], columns)
-    for key in head.select(since=selection.since, until=selection.until):
-        rows = head.rows_of([key], columns)
-        for name in only:
-            if (value := getattr(selection, name)) is not None:
-                rows = rows.filter(pc.equal(rows[name], value))
-        yield rows
+def _fill(
+    space: Workspace, name: str, head: Snapshot, columns: Sequence[str], selection: JobSelection
+) -> None:
+    """The table `name`: `columns` of the rows that are selected."""
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        for key in head.select(since=selection.since, until=selection.until):
+            rows = head.rows_of([key], columns)
+            for column in ("site", "activity", "source"):
+                if (value := getattr(selection, column)) is not None:
+                    rows = rows.filter(pc.equal(rows[column], value))
+            yield from rows.to_batches()
 
-def _fill(database: duckdb.DuckDBPyConnection, name: str, pieces: Iterator[pa.Table]) -> None:
-    """A table of `pieces`; what does not fit into memory is on disk."""
-    for number, rows in enumerate(pieces):
-        database.register("piece", rows)
-        into = f"INSERT INTO {name}" if number else f"CREATE TABLE {name} AS"
-        database.execute(f"{into} SELECT * FROM piece")
-        database.unregister("piece")
+    space.keep(head.rows_of([], columns).schema, batches(), name)
 
 
 def _origins(database: duckdb.DuckDBPyConnection, regions: Sequence[Region]) -> pa.Table:

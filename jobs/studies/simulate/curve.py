@@ -111,8 +111,14 @@ def run(
     replays = _replays(
         loaded.trace, curve, listed=listed, ideal=ideal, count_from_s=from_s, on_progress=on_progress
     )
-    needs = [_need(curve, footprint, hit_ratio=ratio) for ratio in hit_ratios]
-    needs += [_need(curve, footprint, byte_hit_ratio=ratio) for ratio in byte_hit_ratios]
+    most, most_bytes = curve.hit_ratio_at(footprint), curve.byte_hit_ratio_at(footprint)
+    needs = [
+        Need(kind, ratio, reachable, size, None if size is None else size / footprint)
+        for kind, ratio, reachable, size in (
+            *(("hit", r, most, curve.capacity_for(hit_ratio=r)) for r in hit_ratios),
+            *(("byte hit", r, most_bytes, curve.capacity_for(byte_hit_ratio=r)) for r in byte_hit_ratios),
+        )
+    ]
     points = [_point(curve, footprint, size, replays) for size in listed]
     return CurveAnswer(
         requests=curve.requests,
@@ -180,17 +186,6 @@ def _point(curve: Curve, footprint: int, size: int, replays: dict[_Key, Result])
         clairvoyant_byte_hit_ratio=best("clairvoyant"),
         bound_byte_hit_ratio=best(BOUND),
     )
-
-
-def _need(
-    curve: Curve, footprint: int, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
-) -> Need:
-    size = curve.capacity_for(hit_ratio=hit_ratio, byte_hit_ratio=byte_hit_ratio)
-    share = None if size is None else size / footprint
-    if hit_ratio is not None:
-        return Need("hit", hit_ratio, curve.hit_ratio_at(footprint), size, share)
-    assert byte_hit_ratio is not None
-    return Need("byte hit", byte_hit_ratio, curve.byte_hit_ratio_at(footprint), size, share)
 
 
 def _sentence(need: Need) -> str:

@@ -156,12 +156,14 @@ def _xcache(caches: Caches, capacity_bytes: int) -> CacheConfig | None:
 
 def named_policies(caches: Caches) -> list[str]:
     """The policies' canonical names, without the bound. Raises ConfigError."""
-    names = [name for name in _named(caches) if name != BOUND]
+    names = _named(caches)
+    if caches.block_bytes == 0:
+        raise ConfigError("--block-size", "0 must be above 0; leave it out for whole files")
     for name in names:
         if caches.block_bytes is not None and name not in _in_parts(caches):
             what = f"{name} caches whole files; choose among {', '.join(_in_parts(caches))}"
             raise ConfigError("--block-size", what)
-    return names
+    return [name for name in names if name != BOUND]
 
 
 def _in_parts(caches: Caches) -> list[str]:

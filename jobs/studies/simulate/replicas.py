@@ -16,6 +16,7 @@ from features.schema import FILES
 from jobs.ground.store.tables import Tables
 from jobs.ground.text import count
 from replay.read import LoadedTrace
+from replay.read.values import first_known
 
 _COLUMNS = ("did", "name", "dataset", "size_bytes", "origins", "locked", "known_at", "updated_at")
 _OLD_DAYS = 7
@@ -83,12 +84,8 @@ def of_trace(loaded: LoadedTrace) -> Replicas:
     names = trace.names if trace.names is not None else pa.array(map(str, range(trace.n_items)), pa.string())
     dataset: pa.Array = names
     if "dataset" in loaded.details.column_names:
-        named = loaded.details["dataset"].combine_chunks().cast(pa.string())
-        first = np.full(trace.n_items, trace.n_accesses, np.int64)
-        np.minimum.at(first, trace.item, np.arange(trace.n_accesses))
-        is_read = first < trace.n_accesses
-        rows = pa.array(np.where(is_read, first, 0), mask=~is_read)
-        dataset = pc.coalesce(named.take(rows), names)
+        named = first_known(loaded.details["dataset"], trace.item, trace.n_items)
+        dataset = pc.coalesce(named, names)
     coded = dataset.dictionary_encode()
     return Replicas(
         size_bytes=trace.size_bytes,

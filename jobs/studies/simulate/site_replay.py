@@ -25,7 +25,7 @@ def run(
     *,
     on_progress: Advance,
 ) -> ReplayAnswer:
-    """Replay days of the tables, and write the results into them.
+    """Replay days of the tables, and write the results into them unless they are of one site or activity.
 
     The history of features before them warms the caches, which are XCaches with the site's watermarks by
     default. Fractions are of the bytes of all files read in the history and those days. The policy lru+plan
@@ -58,12 +58,21 @@ def run(
         loaded, caches, count_from_s=first_s, on_progress=on_progress, planner=plan_by, cycle_s=cycle_s
     )
     replays = summaries(loaded, caches, replayed)
+    answer = ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
+    if accesses.only:  # the site's report would show them as its region's
+        return answer
     rows = [at.rows[name] for at in replayed for name in rows_of(caches)]
     key = day_label(last_s), region
     tables.replace_rows(REPLAYS, replays, key)
-    tables.replace_rows(REPLAY_DAYS, [line for row in rows for line in _days(row)], key)
-    tables.replace_rows(REPLAY_FILLS, [line for row in rows for line in _fills(row)], key)
-    return ReplayAnswer(replays, loaded.notes, capacity=caches.asked)
+    days = [_cache(row) | day for row in rows for day in row.result.daily.rows()]
+    tables.replace_rows(REPLAY_DAYS, days, key)
+    fills = [
+        _cache(row) | {"at": dt.datetime.fromtimestamp(at, dt.UTC), "used_bytes": used}
+        for row in rows
+        for at, used in zip(row.result.fill.time_s.tolist(), row.result.fill.used_bytes.tolist(), strict=True)
+    ]
+    tables.replace_rows(REPLAY_FILLS, fills, key)
+    return answer
 
 
 def planned_by(settings: Settings) -> dict[str, object]:
@@ -85,19 +94,5 @@ def _require_predictions(tables: Tables, region: str, since_s: int, until_s: int
         )
 
 
-def _days(row: Row) -> list[dict[str, object]]:
-    cache = {"policy": row.policy, "capacity_bytes": row.capacity_bytes}
-    return [cache | day for day in row.result.daily.rows()]
-
-
-def _fills(row: Row) -> list[dict[str, object]]:
-    fill = row.result.fill
-    return [
-        {
-            "policy": row.policy,
-            "capacity_bytes": row.capacity_bytes,
-            "at": dt.datetime.fromtimestamp(at, dt.UTC),
-            "used_bytes": used,
-        }
-        for at, used in zip(fill.time_s.tolist(), fill.used_bytes.tolist(), strict=True)
-    ]
+def _cache(row: Row) -> dict[str, object]:
+    return {"policy": row.policy, "capacity_bytes": row.capacity_bytes}

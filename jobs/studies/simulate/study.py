@@ -1,6 +1,7 @@
 """The caching study of any trace, as one HTML page: the answers, then each part."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,6 @@ from jobs.studies.simulate.study_sections import (
 )
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
-from replay.study.benefit import Tier
 from replay.study.categories import CACHE, CACHE_SMALL, DO_NOT_CACHE, Thresholds, hints
 from replay.study.study import Study, StudyConfig, study
 
@@ -80,14 +80,11 @@ def write_study(
         ),
         regions=settings.origin_regions,
         model=settings.benefit.model,
-        tier=Tier(settings.benefit.medium, settings.benefit.read_rates[settings.benefit.medium]),
     )
-    done = 0
+    stages = itertools.count(1)
 
     def advance(stage: str) -> None:
-        nonlocal done
-        done += 1
-        on_progress(done, N_STAGES, stage)
+        on_progress(next(stages), N_STAGES, stage)
 
     results = study(trace, loaded.details, config, on_done=advance)
     html = study_page(results, what=what, notes=loaded.notes)

@@ -293,5 +293,5 @@ def _basis(results: Study) -> str:
     )
     return (
         "the published CPU efficiencies at each origin's round-trip time, hits read from "
-        f"{results.config.tier.name}{slower}"
+        f"{model.medium.name}{slower}"
     )

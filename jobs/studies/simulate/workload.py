@@ -65,6 +65,8 @@ def run(
     place = str(own) if own is not None and own.is_file() else scenario
     config = load(place, start_s=start_s, seed=seed, days=days, scale=scale, accesses=accesses)
     if pull_too:
+        if others := set((out / "traces").glob("traces.*.jsonl")).difference(_of_days(config, out)):
+            raise InputError(f"{min(others)} is of another day, and would be pulled too; name another --out")
         generated.mark(Tables.of(settings), label(config))
     written = write(config, out=out, raw=raw or pull_too, on_progress=on_progress)
     if pull_too:
@@ -173,14 +175,12 @@ def _write_parquet(tables: Iterator[pa.Table], path: Path, marks: dict[str, str]
 
 def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
     (out / "traces").mkdir(parents=True, exist_ok=True)
-    start_s = workload.config.start_s
-    days = [start_s + day * DAY_S for day in range(workload.config.days)]
-    paths = [out / "traces" / f"traces.{day_label(day)}.jsonl" for day in days]
+    ends = workload.config.start_s + np.arange(workload.config.days + 1) * DAY_S
     with contextlib.ExitStack() as written:
-        drafts = [written.enter_context(replaced(path)) for path in paths]
+        drafts = [written.enter_context(replaced(path)) for path in _of_days(workload.config, out)]
         for reads in workload.access_slices(raw=True):
             at = reads["accessed_at"].cast(pa.int64()).to_numpy()
-            edges = np.searchsorted(at, np.array([*days, days[-1] + DAY_S]) * 1_000_000)
+            edges = np.searchsorted(at, ends * 1_000_000)
             for draft, begin, end in zip(drafts, edges[:-1], edges[1:], strict=True):
                 if end > begin:
                     _append(_traces(reads.slice(begin, end - begin).to_pandas()), draft)
@@ -188,6 +188,11 @@ def _write_raw(workload: Workload, out: Path) -> tuple[Path, Path]:
         for files in workload.file_slices():
             _append(_catalogue(files.to_pandas()), listing)
     return out / "traces" / "traces.*.jsonl", out / "files.jsonl"
+
+
+def _of_days(config: WorkloadConfig, out: Path) -> list[Path]:
+    days = [day_label(config.start_s + day * DAY_S) for day in range(config.days)]
+    return [out / "traces" / f"traces.{day}.jsonl" for day in days]
 
 
 def _traces(reads: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from features.common import files
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import IntArray
 from features.common.errors import InputError
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
@@ -26,7 +26,7 @@ from replay.access_context import CONTEXT
 from replay.comparison import BOUND, Candidates, Row, compare
 from replay.curve import Curve, lru_curve
 from replay.read import LoadedTrace
-from replay.study.benefit import BenefitModel, BytesRead, cost
+from replay.study.benefit import BenefitModel, core_hours_per_byte
 from replay.trace import window
 
 TB, DAYS_PER_YEAR = 10**12, 365
@@ -174,10 +174,10 @@ class _Case:
 
     def same_as(self, saved_bytes_per_day: float | None) -> float | None:
         """The bytes of disk that LRU needs more to fetch so much less; infinite: it cannot. None: unknown."""
-        if saved_bytes_per_day is None:
-            return None
-        wan = self.rows[LRU].result.wan_bytes - saved_bytes_per_day * self.n_days
-        capacity = self.curve.capacity_for(byte_hit_ratio=max(0.0, 1 - wan / max(1, self.requested)))
+        if saved_bytes_per_day is None or saved_bytes_per_day <= 0:
+            return None if saved_bytes_per_day is None else 0.0
+        hit_bytes = self.rows[LRU].result.hit_bytes + round(saved_bytes_per_day * self.n_days)
+        capacity = self.curve.capacity_for(byte_hit_ratio=hit_bytes / self.requested)
         return math.inf if capacity is None else float(max(0, capacity - self.capacity_bytes))
 
     def drawn(self) -> Iterator[tuple[int, float]]:
@@ -227,11 +227,8 @@ class Value:
         """Core hours that jobs wait less; None: the round trip, or the bytes, are unknown."""
         if self.facts.rtt_ms is None or n_bytes is None:
             return None
-        at: FloatArray = np.array([self.facts.rtt_ms])
-        none, some = np.zeros(1, np.int64), np.array([TB], np.int64)
-        missed = cost(BytesRead(at, some, none[:, None]), self.model)
-        hit = cost(BytesRead(at, none, some[:, None]), self.model)
-        return (missed.core_hours - hit.core_hours) * n_bytes / TB
+        _, missed, hit = core_hours_per_byte(np.array([self.facts.rtt_ms]), self.model)
+        return float(missed[0] - hit[0]) * n_bytes
 
     def money(self, n_bytes: float | None) -> float | None:
         """Money per year that `n_bytes` per day are worth; None: no price that applies to them is known."""

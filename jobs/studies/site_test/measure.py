@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from features.common.errors import PushRejected, TargetUnavailable
+from features.common.errors import InputError, PushRejected, TargetUnavailable
 from features.common.progress import Advance
 from jobs.studies.site_test.files import Fetched
 from jobs.studies.site_test.schedule import (
@@ -109,7 +109,10 @@ class Measuring:
         self._given_up, self._never_again = dict[str, str](), set[Kind]()
 
     def run(self, files: Sequence[tuple[str, int]], on_progress: Advance) -> Measured:
-        """Measure all kinds. Raises PushRejected for wrong bytes, and PushError if even the trial fails."""
+        """Measure all kinds.
+
+        Raises PushRejected for wrong bytes, PushError if even the trial fails, InputError if it takes all.
+        """
         tested = kinds(self._origins, self._limits)
         files_read = self._sized(files, tested)
         read_by = groups(files_read, tested)
@@ -126,6 +129,8 @@ class Measuring:
             runs.append(self._run(kind, read_by[kind]))
             if kind.place == COLD:
                 holds = runs[-1].error is None
+        if not runs:
+            raise InputError(f"{stopped} ended with one read from each place; give more --time or --bytes")
         return Measured(
             spans=tuple(files_read),
             runs=tuple(runs),

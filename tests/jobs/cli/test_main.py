@@ -1,6 +1,7 @@
 """The command line: errors are one line with a remedy, answers are JSON where asked, help is whole."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -50,10 +51,11 @@ def test_a_mistake_is_one_line_with_its_remedy(tmp_path: Path, words: list[str],
 
 
 @pytest.mark.parametrize("command", ["evaluate", "replay", "curve", "report", "workload"])
-@pytest.mark.parametrize("place", ["file/x.html", "/proc/nowhere/x.html", "folder.html"])
+@pytest.mark.parametrize("place", ["file/x.html", "/proc/nowhere/x.html", "folder.html", "pipe.html"])
 def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, command: str, place: str) -> None:
-    """Below a file, where not even root may write, and a folder's name or, for a folder, a file's."""
+    """Below a file, where not even root may write, and what is a folder, a pipe or, for a folder, a file."""
     (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe.html")
     (tmp_path / "folder.html").mkdir()
     is_folder = command == "workload"
     out = tmp_path / ("file" if is_folder and place == "folder.html" else place)

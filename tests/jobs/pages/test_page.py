@@ -9,6 +9,7 @@ import matplotlib as mpl
 
 from jobs.pages.drawing import STYLE, Plot, Point
 from jobs.pages.page import Capacities, Figure, Section, page
+from jobs.pages.plots import calibration
 from jobs.pages.runs import comparison
 from jobs.pages.verdicts import by_merit, savings, verdict
 
@@ -40,6 +41,11 @@ def test_ids_of_two_plots_differ_and_the_same_data_give_the_same_page() -> None:
     assert in_plots[0] and not in_plots[0] & in_plots[1]
     assert ids
     assert written(*names) == written(*names)
+
+
+def test_every_horizon_has_its_line_of_calibration() -> None:
+    bins = [{"horizon_s": 3600 * n, "bin": 0, "predicted": 0.5, "observed": 0.4} for n in range(1, 11)]
+    assert len(calibration(bins).series) == 10
 
 
 def test_only_our_script_may_run_and_nothing_may_be_fetched() -> None:

@@ -80,6 +80,17 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     assert not np.array_equal(first.models.forest.leaf, second.models.forest.leaf)
 
 
+def test_what_became_known_later_is_not_learned_from(tmp_path: Path) -> None:
+    """As where a source publishes the reads of a day on the next."""
+    board = region("prague", 10_000, tmp_path)
+    room, known_s = [capacity(board, 0.1)], board.trace.time_s + DAY_S
+    late = Learning(board.trace, board.story, room, known_s).learn(board.from_s, unwatched)
+    past = board.trace.until(board.from_s - DAY_S)
+    alone = Learning(past, board.story, room).learn(board.from_s, unwatched)
+    assert late is not None
+    assert late == alone
+
+
 def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
     """Of one access there is no row to learn from."""
     board = region("prague", 3000, tmp_path)

@@ -164,7 +164,9 @@ def test_all_horizons_together_say_exactly_what_each_says_alone(
         scored_models = dataclasses.replace(models, fitted=fitted).probabilities(x.to_numpy())
         for (model, probability), (alone, scorer) in zip(scored_models, fitted, strict=True):
             assert model == alone
-            np.testing.assert_array_equal(probability, calibrated(alone, scorer.score(x), x))
+            np.testing.assert_array_equal(
+                probability, calibrated(alone.calibration(scorer.score(x)), alone.week, x)
+            )
 
 
 def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) -> None:

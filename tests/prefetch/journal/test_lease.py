@@ -19,7 +19,7 @@ from features.common.errors import ConflictError, ServiceError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import lease as lease_module
 from prefetch.journal.journal import Journal, Receipt
-from prefetch.journal.lease import BEAT_S, LEASE_S, Lease, LeasedItems
+from prefetch.journal.lease import BEAT_S, LEASE_S, Lease
 
 DONE = Receipt(ItemState.DONE)
 
@@ -75,27 +75,27 @@ def test_it_is_renewed_in_time(journal: Journal, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "write",
     [
-        lambda lease: LeasedItems(lease).begin(Action.PREFETCH, 1, now_s=2000),
-        lambda lease: LeasedItems(lease).finish({"1000-prefetch-1": DONE}, now_s=2000),
-        lambda lease: LeasedItems(lease).give_back(["1000-prefetch-1"], now_s=2000),
-        lambda lease: LeasedItems(lease).renewed({"1000-prefetch-1": 2000.0}),
-        lambda lease: LeasedItems(lease).lose_pin("1000-prefetch-1", "gone", now_s=2000),
+        lambda lease: lease.begin(Action.PREFETCH, 1, now_s=2000),
+        lambda lease: lease.finish({"1000-prefetch-1": DONE}, now_s=2000),
+        lambda lease: lease.give_back(["1000-prefetch-1"], now_s=2000),
+        lambda lease: lease.renewed({"1000-prefetch-1": 2000.0}),
+        lambda lease: lease.lose_pin("1000-prefetch-1", "gone", now_s=2000),
         lambda lease: lease.renew(now_s=2000),
     ],
 )
 def test_who_lost_it_writes_nothing(journal: Journal, write: Callable[[Lease], object]) -> None:
     journal.plans.record_plan([item(1), item(2)], now_s=1000)
     slow = journal.leases.take("xc", now_s=1000)
-    LeasedItems(slow).begin(Action.PREFETCH, 1, now_s=1001)
+    slow.begin(Action.PREFETCH, 1, now_s=1001)
     quick = journal.leases.take("xc", now_s=1000 + LEASE_S)
-    LeasedItems(quick).begin(Action.PREFETCH, 1, now_s=1001 + LEASE_S)
+    quick.begin(Action.PREFETCH, 1, now_s=1001 + LEASE_S)
     before = list(journal.reports.receipts())
     with pytest.raises(ConflictError, match="lost its lease to process 7 on far"):
         write(slow)
     slow.release(now_s=2000)
     assert list(journal.reports.receipts()) == before
     assert journal.leases.holder("xc", now_s=1001 + LEASE_S) is not None
-    LeasedItems(quick).finish({"1000-prefetch-2": DONE}, now_s=2000)
+    quick.finish({"1000-prefetch-2": DONE}, now_s=2000)
     assert states(journal) == {"planned": 1, "done": 1}
 
 
@@ -103,8 +103,7 @@ def test_what_a_dead_pusher_left_is_planned_again_at_once(journal: Journal, url:
     journal.plans.record_plan([item(number) for number in range(4)], now_s=1000)
     script = (
         "import sys; from prefetch.actions import Action; from prefetch.journal.journal import Journal; "
-        "from prefetch.journal.lease import LeasedItems; journal = Journal(sys.argv[1]); "
-        "LeasedItems(journal.leases.take('xc', now_s=1000)).begin(Action.PREFETCH, 2, now_s=1001)"
+        "Journal(sys.argv[1]).leases.take('xc', now_s=1000).begin(Action.PREFETCH, 2, now_s=1001)"
     )
     subprocess.run([sys.executable, "-c", script, url], check=True)
     assert journal.plans.cancel("xc", now_s=1001) == (2, 2)
@@ -149,8 +148,8 @@ def test_pushers_and_cancels_do_not_wait_for_each_other(url: str) -> None:
             with suppress(ConflictError):
                 # Each takes it from the other, as if that one were silent.
                 lease = journals[number].leases.take("xc", now_s=1000 + (2 * turn + number) * LEASE_S)
-                begun = [each.item_id for each in LeasedItems(lease).begin(Action.PREFETCH, 8, now_s=1001)]
-                LeasedItems(lease).finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
+                begun = [each.item_id for each in lease.begin(Action.PREFETCH, 8, now_s=1001)]
+                lease.finish(dict.fromkeys(begun[::-1], Receipt(ItemState.PLANNED)), now_s=1002)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         pushed = [pool.submit(push, number) for number in range(2)]

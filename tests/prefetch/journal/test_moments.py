@@ -13,7 +13,6 @@ from features.common.errors import ConflictError
 from prefetch.actions import Action, ItemState
 from prefetch.journal import journal as journal_plans
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import LeasedItems
 from prefetch.journal.tables import PREFILL
 
 AT_ONCE = 10
@@ -161,7 +160,7 @@ def test_others_write_while_a_large_plan_is_recorded(url: str) -> None:
         second.plans.record_plan(
             [dataclasses.replace(item(n), item_id=f"o{n}", cache="yc") for n in range(9)], now_s=1
         )
-        done, work = list[str](), LeasedItems(second.leases.take("yc", now_s=1000))
+        done, work = list[str](), second.leases.take("yc", now_s=1000)
 
         class Watched:
             """A plan in whose midst another run works."""

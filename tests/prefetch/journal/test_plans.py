@@ -207,6 +207,7 @@ def test_evictions_that_no_push_carried_out_are_listed_until_they_expire(journal
     )
     journal.plans.record_plan([item(4, "evict", as_of_s=2000)], now_s=2000)
     assert journal.reports.evictions("xc", now_s=2001)[0] == item(4, "evict").name
+    assert (journal.reports.planned("xc"), journal.reports.planned("xc", evicts=False)) == (1, 0)
 
 
 def test_pins_are_due_after_touch_every_until_they_expire(journal: Journal) -> None:

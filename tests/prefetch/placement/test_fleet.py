@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ranges_oracle import held, moved, rucio_server
 
 from prefetch.placement.fleet import CacheServer, Fleet
-from prefetch.plan.rules import belongs
+from prefetch.plan.rules import owners
 from replay.ranges import covered, layout_of
 
 
@@ -43,6 +43,15 @@ def test_an_older_heartbeat_changes_nothing() -> None:
     assert not fleet.hear(server("a", 50, size=7))
     assert not fleet.hear(server("a", 120))
     assert fleet.hear(server("a", 130, size=200))
+
+
+def test_a_clock_that_was_ahead_keeps_nobody_alive() -> None:
+    fleet = new_fleet()
+    fleet.hear(server("a", 10**9))
+    fleet.settle(1000)
+    assert addresses(fleet) == ["a:1094"]
+    fleet.settle(1180)
+    assert fleet.ranges() == {} and fleet.hear(server("a", 1181))
 
 
 def test_a_restart_counts_the_liveness_time_anew_for_those_who_were_alive() -> None:
@@ -117,14 +126,6 @@ changes = st.lists(
 )
 
 
-def owners(capacities: dict[str, int]) -> list[str]:
-    """As plans say it, each cache's on its own."""
-    mine = {cache: belongs(NAMES, capacities, cache) for cache in capacities}
-    owners_of_file = [[cache for cache in mine if mine[cache][i]] for i in range(len(NAMES))]
-    assert all(len(caches) == 1 for caches in owners_of_file)
-    return [caches[0] for caches in owners_of_file]
-
-
 @settings(max_examples=60, deadline=None)
 @given(changes)
 def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
@@ -142,7 +143,7 @@ def test_all_name_the_same_owner_after_any_joins_leaves_and_resizes(
         if not configured:
             assert fleet.ranges() == {}
             continue
-        planned = owners(configured)
+        planned = owners(NAMES, configured).tolist()  # as plans say it
         reply = json.loads(json.dumps(fleet.ranges()))[SITE]
         assert [rucio_server(reply, name) for name in NAMES] == planned
         served = [fleet.server_of(SITE, name) for name in NAMES]

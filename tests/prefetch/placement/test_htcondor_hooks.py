@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import classad2
+import http_answers
 import pytest
 from placement_server import PlacementServer, refresh, serving
 
@@ -112,6 +113,21 @@ def test_translate_leaves_alone_what_it_cannot_rank_and_says_why(
         url = "http://127.0.0.1:9" if reason == "service away" else server.url
         after = run("translate", f"{ROUTE}\n------\n{text}", url, reason=reason_text)
     assert after == before
+
+
+OK = b"HTTP/1.0 200 OK\r\n"
+
+
+@pytest.mark.parametrize("reply", [b"SSH-2.0-x\r\n", OK + b"content-length: 99\r\n\r\n{", OK + b"\r\n[]"])
+def test_translate_leaves_a_job_alone_where_no_placement_service_answers(reply: bytes) -> None:
+    class Answers(http_answers.Answers):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.wfile.write(reply)
+
+    with http_answers.answering(Answers) as url:
+        ad = run("translate", f"{ROUTE}\n------\n{job()}", url, reason=f"{url}/score: ")
+    assert "CachecastBest" not in ad
 
 
 def test_update_tells_what_changed_of_an_idle_job(server: PlacementServer) -> None:

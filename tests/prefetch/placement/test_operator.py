@@ -189,12 +189,6 @@ def test_who_asks_hears_in_time_that_there_is_no_page_yet(
     assert len(source.asked) == 1
 
 
-def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
-    with threaded(tmp_path / "p.db", time.time) as started:
-        assert httpx.get(f"{started.url}/operator").status_code == 404
-        assert "operator" not in httpx.get(f"{started.url}/").text
-
-
 def test_the_source_is_closed_with_the_service(source: WatchedSource, tmp_path: Path) -> None:
     with threaded(tmp_path / "p.db", time.time, operator=source):
         pass

@@ -110,6 +110,11 @@ def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> Non
         assert 'database_faults_total{error="InputError"} 1.0' in operator.get("/metrics").text
         refresh(database)
         assert eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
+        refresh(database, {"EDGE": {"e9": 1}})
+        assert eventually(lambda: operator.get("/health").json()["silent"] == ["EDGE/e9"])
+        with closing(sqlite3.connect(database)) as restored, restored:  # as from a backup
+            restored.execute("DELETE FROM placement_snapshots WHERE id = 4")
+        assert eventually(lambda: operator.get("/health").json()["silent"] == [])
 
 
 def test_stored_heartbeats_count_as_configuration_says_and_those_of_the_future_do_not(tmp_path: Path) -> None:
@@ -213,6 +218,7 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], wo
     ("words", "why"),
     [
         (["--port", "99999"], "serve.port: 99999 is no port"),
+        (["--port", "-1"], "serve.port: -1 is no port"),
         (["--host", "x..y"], "serve.host: 'x..y' is no address of this machine"),
         (["--host", "\udcff"], "serve.host: '\\udcff' is no address of this machine"),
     ],
@@ -256,9 +262,10 @@ def _environment(folder: Path, options: dict[str, str]) -> dict[str, str]:
 def test_an_older_refresh_that_was_overtaken_while_it_computed_replaces_nothing(tmp_path: Path) -> None:
     early, late = "2026-03-01T22:00:00Z", "2026-03-01T23:00:00Z"
     with closing(PlacementTables(str(tmp_path / "placement.db"))) as opened:
-        opened.refresh(b"late", late, if_current=True)
+        opened.refresh(b"future", "2032-01-01T00:00:00Z", now="2032-01-01T00:00:00Z")  # by a wrong clock
+        opened.refresh(b"late", late, now=late)
         with pytest.raises(NotDueError, match=late):
-            opened.refresh(b"early", early, if_current=True)
+            opened.refresh(b"early", early, now=late)
         assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"late"
         opened.refresh(b"early", early)  # by hand
         assert opened.sync(Pending({}, {}, 0)).refresh.snapshot == b"early"

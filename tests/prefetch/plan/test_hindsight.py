@@ -164,7 +164,7 @@ def test_predictions_of_files_that_nobody_numbered_are_an_error() -> None:
 
 def test_what_a_queue_names_keeps_its_chance() -> None:
     made = past(0.1)
-    work = KnownWork(np.array([3]), np.array([10]), np.array([1]), np.array([0]))
+    work = KnownWork(*(np.array([n]) for n in (3, 10, 1, 0, 1.0, 0)))
     scores = with_known(made[NOW_S], work)
     chances = within(made, scores)
     assert chances[3] == scores.within(0)[3] > 0.9 and chances[4] == pytest.approx(0.1, abs=0.02)
@@ -172,7 +172,7 @@ def test_what_a_queue_names_keeps_its_chance() -> None:
 
 def test_what_queues_said_before_teaches_nothing() -> None:
     made, items = past(0.0), np.arange(0, N, 2)
-    work = KnownWork(items, np.full(N // 2, 10), np.ones(N // 2, np.int64), np.zeros(N // 2, np.int64))
+    work = KnownWork(items, *(np.full(N // 2, n) for n in (10, 1, 0, 1.0, 0)))
     queued = {at_s: with_known(of, work) if at_s < NOW_S else of for at_s, of in made.items()}
     assert 0 < within(queued)[0] < 0.01
 

@@ -9,8 +9,8 @@ import pytest
 from cases import cases
 from hypothesis import given
 from hypothesis import strategies as st
+from name_oracle import parse_name
 
-from features.common.names import parse_name
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.known_names import dids_of
 from prefetch.plan.forecasts import best_rate

@@ -142,7 +142,7 @@ def ids(*values: int) -> Any:
 
 def work(**changes: Any) -> KnownWork:
     told = {"item": ids(3, 30), "size_bytes": ids(10, 10), "n_jobs": ids(12, 1), "wait_s": ids(0, 0)}
-    return KnownWork(**(told | changes))
+    return KnownWork(**({"certainty": np.ones(2), "late_s": ids(0, 0)} | told | changes))
 
 
 def scores(item: Any, probability: float = 0.1) -> Scores:
@@ -221,7 +221,7 @@ def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason(
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(20, N - 1)), st.floats(0, 1), st.integers(0, 25))
 def test_a_busy_queue_leaves_predictions_their_part(queued: set[int], share: float, n_fit: int) -> None:
-    told = [ids(*queued), *(np.full(len(queued), n) for n in (10, 1, 0))]
+    told = [ids(*queued), *(np.full(len(queued), n) for n in (10, 1, 0, 1.0, 0))]
     known = with_known(scores(range(N), 0.9), KnownWork(*told))
     limits = dataclasses.replace(ROOMY, queued_share=share)
     at = state(0, inflow_bytes=10 * n_fit, peak_inflow_bytes=0)
@@ -275,7 +275,7 @@ def test_a_prefill_is_never_over_its_limits(
     asked: list[int], held: int, capacity: int, wan: int | None
 ) -> None:
     n = len(asked)
-    told = KnownWork(ids(*asked), np.full(n, 10), np.ones(n, np.int64), np.zeros(n, np.int64))
+    told = KnownWork(ids(*asked), *(np.full(n, number) for number in (10, 1, 0, 1.0, 0)))
     pinned = np.arange(held) % 3 == 0
     at = state(held, capacity_bytes=max(1, capacity), pinned=pinned, peak_inflow_bytes=0, inflow_bytes=0)
     limits = PlanLimits(HOUR_S, 0.0, 0.6, wan_bytes_per_hour=wan)

@@ -2,15 +2,18 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 from pushes import AT_ONCE, Fake, item, lfn_of, run
+from waiting import eventually
 
 from features.common.errors import InputError, SourceUnavailable
 from features.common.times import DAY_S
+from prefetch.journal import lease
 from prefetch.journal.journal import Journal
-from prefetch.push import attempt
+from prefetch.journal.lease import LEASE_S
+from prefetch.push import attempt, worker
 from prefetch.push.push import PushLimits, PushSummary, push
 from prefetch.push.worker import AHEAD_S, MOST_S, WRITE_S
 from prefetch.target import Held
@@ -213,12 +216,52 @@ def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:
     assert fake.log == ["touch /p"]
 
 
-def test_a_namespace_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
+def test_long_looks_at_files_and_slow_touches_keep_the_lease(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_S", 0.0)
+    monkeypatch.setattr(worker, "BEAT_S", 0.01)
+    clock, kept = [time.time()], list[str | None]()
+
+    def holder_later() -> str | None:
+        return journal.leases.holder("c", now_s=clock[0] + 2 * LEASE_S / 3)
+
+    class Slow(Fake):
+        def inventory(self, expected: Collection[str] = ()) -> Iterator[Held]:
+            for held in list(self.held.values()):
+                clock[0] += 2 * LEASE_S / 3
+                yield held
+                kept.append(holder_later())
+
+    def touched(_verb: str, _name: str) -> None:
+        clock[0] += 2 * LEASE_S / 3
+        kept.append(eventually(holder_later, 5))
+
+    fake = Slow()
+    ages = {"/pinned": 5, "/other": 10_000}
+    fake.held = {name: Held(name, 10, 10, True, int(clock[0]) - age, False) for name, age in ages.items()}
+    fake.before = touched
+    journal.plans.record_plan([item(1, "pin", name="/pinned")], now_s=clock[0])
+    limits = PushLimits(touch_every_s=None)
+    for n_renewed in (0, 1):
+        summary = push(fake, journal, cache="c", now_s=lambda: clock[0], limits=limits)
+        assert summary.pins_renewed == n_renewed
+        clock[0] += 50_000
+    assert len(kept) == 5 and all(kept)
+
+
+def test_a_namespace_or_a_record_that_cannot_be_read_ends_no_push(journal: Journal) -> None:
     class Locked(Fake):
         def inventory(self, expected: Collection[str] = ()) -> list[Held]:
             raise InputError("namespace /cache: /store: a folder, no permission to read")
 
+    def damaged(_verb: str, name: str) -> None:
+        if name == "/damaged":
+            raise InputError("/cache/damaged.cinfo: cinfo cut short")
+
     fake = Locked()
-    journal.plans.record_plan([item(1), item(2, "evict", name="/e")], now_s=time.time())
-    summary = run(fake, journal, touch_every_s=None)
+    fake.before = damaged
+    plan = [item(1), item(2, "evict", name="/e"), item(3, name="/damaged")]
+    summary = run(fake, journal, plan, touch_every_s=None)
     assert (summary.pushed, summary.already_done, summary.stopped) == (1, 1, None)
+    assert (summary.failed, journal.reports.faults("c")) == (1, {"file": 1})

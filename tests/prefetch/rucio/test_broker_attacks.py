@@ -1,6 +1,7 @@
 """A broker that lies: its memory, its silence and its certificate are bounded, and each has its reason."""
 
 import contextlib
+import itertools
 import random
 import socket
 import ssl
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from certificates import certificate
 
+from features.common.errors import ConfigError
 from prefetch.rucio import broker as of_broker
 from prefetch.rucio.broker import Broker, BrokerAccess, BrokerUnavailable, Subscription
 from prefetch.rucio.connection import Message
@@ -69,29 +71,18 @@ def messages(following: Subscription, n_wanted: int) -> list[Message]:
     return received
 
 
-def followed(port: int, n_wanted: int) -> list[Message]:
+def subscribed(port: int) -> AbstractContextManager[Subscription]:
     broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
-    with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
+    return broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES)
+
+
+def followed(port: int, n_wanted: int) -> list[Message]:
+    with subscribed(port) as following:
         return messages(following, n_wanted)
 
 
-def without_end() -> Iterator[bytes]:
-    yield BEGINNING + b"\n"
-    yield from [b"x" * 2**16] * 2**10
-
-
-def with_a_header_without_end() -> Iterator[bytes]:
-    yield BEGINNING + b"x:"
-    yield from [b"x" * 2**16] * 2**10
-
-
-def with_endless_headers() -> Iterator[bytes]:
-    yield BEGINNING
-    yield from [b"x:y\n" * 2**14] * 2**10
-
-
-def nothing() -> Iterator[bytes]:
-    yield from ()
+def endless(first: bytes, then: bytes) -> Sends:
+    return lambda: itertools.chain([first], [then] * 2**10)
 
 
 @pytest.fixture
@@ -102,9 +93,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("sends", "reason"),
     [
-        (without_end, "silent"),
-        (with_a_header_without_end, "headers of more than 64 KiB"),
-        (with_endless_headers, "headers of more than 64 KiB"),
+        (endless(BEGINNING + b"\n", b"x" * 2**16), "silent"),
+        (endless(BEGINNING + b"x:", b"x" * 2**16), "headers of more than 64 KiB"),
+        (endless(BEGINNING, b"x:y\n" * 2**14), "headers of more than 64 KiB"),
         (lambda: iter([BEGINNING + b"content-length:" + b"9" * 18 + b"\n\nx\0"]), "impossible length"),
     ],
 )
@@ -143,11 +134,9 @@ def test_a_broker_that_sends_more_than_asked_for_has_to_wait() -> None:
         for number in range(300):
             yield message(b"x" * (MOST_BYTES - 1), str(number))
 
-    with lying(sends) as port:
-        broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
-        with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
-            time.sleep(3)
-            assert following._listener.messages.qsize() <= 100
+    with lying(sends) as port, subscribed(port) as following:
+        time.sleep(3)
+        assert following._listener.messages.qsize() <= 100
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -175,18 +164,16 @@ def test_frames_are_the_same_however_they_are_cut(seed: int) -> None:
 def test_a_broker_that_hangs_is_noticed_also_without_heart_beats(
     beats: str, impatient: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with lying(nothing, beats) as port, pytest.raises(BrokerUnavailable, match="it is silent"):
+    with lying(lambda: iter(()), beats) as port, pytest.raises(BrokerUnavailable, match="it is silent"):
         followed(port, 1)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_quiet_broker_without_heart_beats_is_asked_and_kept(impatient: None) -> None:
-    with lying(nothing, "0,0", answers=True) as port:
-        broker = Broker(BrokerAccess(f"stomp://127.0.0.1:{port}", timeout_s=5))
-        with broker.subscribed(["/queue/x"], client="c", most_bytes=MOST_BYTES) as following:
-            deadline = time.monotonic() + 3
-            while time.monotonic() < deadline:
-                assert following.next(0.1) is None
+    with lying(lambda: iter(()), "0,0", answers=True) as port, subscribed(port) as following:
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            assert following.next(0.1) is None
 
 
 @pytest.mark.parametrize(
@@ -217,6 +204,19 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
             broker.subscribed(["/queue/x"], client="c", most_bytes=9),
         ):
             pass
+
+
+@pytest.mark.parametrize(
+    "url", ["stomp://h:port", "stomp://h:99999", "stomp://[::1", "stomp://h", "http://h:1"]
+)
+def test_what_is_no_brokers_url_is_a_wrong_setting(url: str) -> None:
+    with pytest.raises(ConfigError, match="must be as stomp://"):
+        Broker(BrokerAccess(url))
+
+
+def test_a_folder_of_authorities_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a folder, and must be a file"):
+        Broker(BrokerAccess("stomp+ssl://localhost:1", ca_cert=str(tmp_path)))
 
 
 def test_a_broker_that_is_down_is_said_to_refuse() -> None:

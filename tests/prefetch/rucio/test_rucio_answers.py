@@ -114,6 +114,15 @@ def test_an_answer_that_no_rucio_gives_is_an_error_in_words(
     assert len(str(caught.value)) < 600
 
 
+def test_an_rse_that_got_more_of_an_open_dataset_meanwhile_stays_an_origin(
+    server: Callable[[dict[str, Any]], Session],
+) -> None:
+    file = {"scope": "mc", "name": "f", "states": {"DISK": "AVAILABLE"}}
+    more = {"/replicas/mc/ds/datasets": [HELD | {"available_length": 2}], "/replicas/list": [file]}
+    (row,) = catalogue_rows(server(GOOD | more))
+    assert row["rses"] == ["DISK"]
+
+
 @pytest.mark.parametrize(
     "row", [{"scope": "mc", "name": "f"}, {"scope": "mc", "name": "f", "states": ["DISK"]}, {"states": {}}, 3]
 )
@@ -140,6 +149,17 @@ def test_a_redirect_gets_neither_the_token_nor_the_password(
     answers = {path: b"//elsewhere.invalid/"} | {k: v for k, v in GOOD.items() if k != path}
     with pytest.raises(ServiceError, match=r"Rucio at http://127.*TooManyRedirects"):
         catalogue_rows(server(answers))
+
+
+def test_a_login_in_netrc_is_sent_to_nobody(
+    server: Callable[[dict[str, Any]], Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login ada password of-another-server\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    sent: list[str | None] = []
+    monkeypatch.setattr(Rucio, "log_request", lambda self, *_: sent.append(self.headers["Authorization"]))
+    catalogue_rows(server(GOOD))
+    assert set(sent) == {None}
 
 
 def test_names_with_breaks_and_dots_stay_one_line_each(server: Callable[[dict[str, Any]], Session]) -> None:

@@ -74,6 +74,13 @@ def test_what_queues_name_is_told_as_it_changes() -> None:
     for due_s, goes in (({"/f/0": DAY_S, "/f/none": DAY_S}, 1), ({"/f/1": DAY_S}, 0), ({}, 0)):
         queued.expect(due_s)
         assert steward.victims(10, DAY_S - 3600) == [goes]
+    queued.expect(due_s := {"/f/0": DAY_S, "/f/2": DAY_S})
+    file = book.number("/f/2", 10)  # fetched for the jobs that were named before
+    steward.read(file, 0, 2.0)
+    steward.stored(file, 10, 2.0)
+    for goes in (file, 1):
+        assert steward.victims(10, DAY_S - 3600) == [goes]
+        queued.expect(due_s)
 
 
 T = 1_700_000_000

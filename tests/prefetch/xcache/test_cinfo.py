@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from cinfo_writer import crc, dump
+from cinfo_writer import crc, dump, put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,10 +126,9 @@ MB = 10**6
 
 def namespace_of(folder: Path, n_files: int) -> Path:
     for at in range(n_files):
-        path = folder / f"store/d{at % 7}/f{at}.root.cinfo"
-        path.parent.mkdir(parents=True, exist_ok=True)
         access = AccessRecord(100 + at, 200 + at if at % 3 else 0, 1, 9, 0, 0, MB * (at % 2), 0, 0)
-        path.write_bytes(dump(CInfo(MB, 2 * MB - at, 90, 0, 1, 0, bytes([at % 4]), (access,))))
+        info = CInfo(MB, 2 * MB - at, 90, 0, 1, 0, bytes([at % 4]), (access,))
+        put(folder, f"store/d{at % 7}/f{at}.root", info)
     return folder
 
 

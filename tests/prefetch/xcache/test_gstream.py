@@ -1,6 +1,5 @@
 """Captures of the g-stream: real ones, damaged ones, and folders whose files roll meanwhile."""
 
-import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,15 @@ from prefetch.xcache.holdings import LatestCloses
 from prefetch.xcache.rolling import RollingFiles
 
 DATA = Path(__file__).parents[2] / "data"
-STARTED = 1_700_000_000
+NOW = 1_700_000_000
 
 
-def header(pseq: int, **changes: Any) -> dict[str, Any]:
-    source = {"site": "S", "host": "h", "port": 1094, "inst": "i"}
-    stream = {"type": "C", "tbeg": STARTED, "tend": STARTED}
-    return {"code": "g", "pseq": pseq, "stod": STARTED, "sid": 7, "src": source, "gs": stream} | changes
+def datagram(pseq: int, *records: dict[str, Any], host: str = "h", stod: int = NOW) -> bytes:
+    return frame(NOW, 1, Sender(host, 1094, "", "", stod, 7, pseq).gstream(*records, ahead=0))
 
 
-def record(lfn: str = "/store/x", **changes: Any) -> dict[str, Any]:
-    sizes = {"size": 300_000, "blk_size": 131072, "n_blks": 3, "n_blks_done": 3, "access_cnt": 1}
-    times = {"attach_t": STARTED, "detach_t": STARTED + 5, "remotes": ["o:1094"]}
-    counts = {"b_hit": 0, "b_miss": 300_000, "b_bypass": 0, "n_cks_errs": 0}
-    return {"event": "file_close", "lfn": lfn} | sizes | times | counts | changes
-
-
-def datagram(pseq: int, *records: dict[str, Any], at: int = STARTED, **changes: Any) -> bytes:
-    lines = [json.dumps(part) for part in (header(pseq, **changes), *records)]
-    return frame(at, 40000, "\n".join(lines).encode() + b"\0")
+def framed(pseq: int, lfn: str = "", **changes: int) -> bytes:
+    return datagram(pseq, close(lfn or f"/{pseq}", 9, NOW + 5, **changes))
 
 
 def capture_of(tmp_path: Path, content: bytes) -> Capture:
@@ -64,17 +53,17 @@ def test_sample_of_6_2_1_is_cut_at_both_ends() -> None:
 
 
 def test_fields_of_later_versions_are_none_before_them(tmp_path: Path) -> None:
-    (event,) = capture_of(tmp_path, datagram(1, record())).records
+    (event,) = capture_of(tmp_path, framed(1)).records
     assert (event.b_todisk, event.b_prefetch) == (None, None)
 
 
 def test_each_life_of_a_cache_counts_for_itself(tmp_path: Path) -> None:
-    frames = datagram(1, record()) + datagram(2, record()) + datagram(1, record(), stod=STARTED + 9)
+    frames = framed(1) + framed(2) + datagram(1, close("/1", 9, NOW + 5), stod=NOW + 9)
     assert capture_of(tmp_path, frames).n_lost == 0
 
 
 def test_other_streams_are_left_alone(tmp_path: Path) -> None:
-    other = datagram(5, {"any": 1}, gs={"type": "T", "tbeg": 1, "tend": 1})
+    other = datagram(5, {"any": 1}).replace(b'"type": "C"', b'"type": "T"')
     assert capture_of(tmp_path, other) == Capture((), 0, 0)
 
 
@@ -91,14 +80,15 @@ def test_other_streams_are_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_records_are_counted(tmp_path: Path, change: dict[str, Any]) -> None:
-    capture = capture_of(tmp_path, datagram(1, record(**change), record("/store/good")))
+    damaged, good = close("/store/x", 9, NOW) | change, close("/store/good", 9, NOW)
+    capture = capture_of(tmp_path, datagram(1, damaged, good))
     assert [event.lfn for event in capture.records] == ["/store/good"]
     assert (capture.n_lost, capture.n_malformed) == (0, 1)
 
 
 def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "capture.txt"
-    content = datagram(1, record("/store/a")) + datagram(2, record("/store/b"))
+    content = framed(1, "/store/a") + framed(2, "/store/b")
     reader, lfns = CaptureReader(path), []
     for end in range(0, len(content) + 1, 7):
         path.write_bytes(content[:end])
@@ -109,17 +99,11 @@ def test_a_tail_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
     assert (reader.n_lost, reader.n_malformed) == (0, 0)
 
 
-def test_a_missing_capture_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        read_capture(tmp_path / "none")
-
-
-NOW = 1_700_000_000
-
-
-def framed(pseq: int, lfn: str = "", **changes: int) -> bytes:
-    record = close(lfn or f"/{pseq}", 9, NOW + 5, **changes)
-    return frame(NOW, 1, Sender("h", 1094, "", "", NOW, 7, pseq).gstream(record, ahead=0))
+def test_a_missing_or_broken_capture_is_an_input_error_that_says_why(tmp_path: Path) -> None:
+    (tmp_path / "broken.gz").write_bytes(b"junk" * 9)
+    for name, why in (("none", "No such file"), ("broken.gz", "incorrect header")):
+        with pytest.raises(InputError, match=f"cannot read g-stream capture .*/{name}: .*{why}"):
+            read_capture(tmp_path / name)
 
 
 def test_a_folder_is_followed_while_files_roll(tmp_path: Path) -> None:
@@ -225,3 +209,15 @@ def test_the_last_close_of_a_file_counts(tmp_path: Path) -> None:
         stream.write(framed(3, lfn="/x", n_blks_done=0, detach_t=NOW + 9))
     assert latest.of("/x") == Held("/x", 9, 0, False, NOW + 9, False)
     assert latest.of("/y") is None
+    with path.open("ab") as stream:
+        stream.write(framed(4, lfn="z/z") + framed(5, lfn="//z//zz"))
+    assert latest.of("/z/z") and latest.of("/z/zz")
+
+
+@pytest.mark.parametrize("host", ["[2001:DB8::17]", "2001:db8:0::17"])
+def test_a_close_is_of_the_host_that_settings_name(tmp_path: Path, host: str) -> None:
+    path = tmp_path / "capture.txt"
+    path.write_bytes(datagram(1, close("/x", 9, NOW), host=host))
+    for named in ("2001:db8::17", "2001:db8::17:1094"):
+        assert LatestCloses(capture_reader(path), [named]).of("/x") is not None
+    assert LatestCloses(capture_reader(path), ["2001:db8::18"]).of("/x") is None

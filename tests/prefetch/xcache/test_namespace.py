@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from cinfo_writer import dump
+from cinfo_writer import dump, put
 
 from features.common.errors import InputError, TargetUnavailable
 from prefetch.target import Confirmation, Held
@@ -25,13 +25,6 @@ def access(attach: int = 100, detach: int = 200, **changes: int) -> AccessRecord
 
 def info(*accesses: AccessRecord, size: int = 4 * BLOCK, blocks: bytes = b"\x0f") -> CInfo:
     return CInfo(BLOCK, size, 90, 0, len(accesses), 0, blocks, accesses)
-
-
-def put(root: Path, name: str, content: bytes | CInfo) -> Path:
-    path = root / f"{name[1:]}.cinfo"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(dump(content) if isinstance(content, CInfo) else content)
-    return path
 
 
 def names(root: Path) -> list[str]:
@@ -84,6 +77,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
     (root / "store/link.cinfo").symlink_to(outside / "x.cinfo")
     (root / "store/data").symlink_to(outside / "x.cinfo")
     (root / "store/loop").symlink_to(root)
+    (root / "store/itself").symlink_to("itself")
     os.mkfifo(root / "store/pipe.cinfo")
     assert names(root) == ["/store/own"]
     assert faults(root) == {

@@ -270,14 +270,16 @@ def test_a_flood_of_strangers_is_cut_and_without_nodes_none_serves(
         redirector_at(monkeypatch).serving()
 
 
-def test_what_a_drained_node_holds_may_be_fetched_by_others(
+def test_what_a_drained_node_holds_may_be_fetched_by_others_and_it_serves_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(redirector, "locations", lambda *_: ["127.0.0.1:1094"])
-    assert Redirector("root://127.0.0.1:1", NODES, frozenset({"n1"})).holders("/store/f") == set()
+    drained = Redirector("root://127.0.0.1:1", NODES, frozenset({"n1"}))
+    assert drained.holders("/store/f") == drained.serving() == set(), "it is configured"
     assert not caplog.records
 
 
 def test_a_configured_address_must_be_one() -> None:
     with pytest.raises(ConfigError, match="is no address"):
         Redirector("root://r:1094", {"n1": ["n1"]})
+    Redirector("root://r:1094", {"n1": ["n..1:1094"]})  # no name has this address

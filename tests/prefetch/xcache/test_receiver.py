@@ -231,19 +231,19 @@ def test_nothing_is_lost_or_put_in_another_order(
 @given(st.lists(st.integers(1, 40), max_size=30), st.integers(0, 99))
 def test_numbers_left_out_are_lost_ones(steps: list[int], first: int) -> None:
     """Against a plain count: the senders' steps, each of which leaves out all but one."""
-    numberings, number = Numberings(100), first
-    numberings.note("a", number)
+    numberings, number = Numberings(), first
+    numberings.note("a", number, 100)
     for step in steps:
         number += step
-        numberings.note("a", number % 100)
-        numberings.note("other", 5)
+        numberings.note("a", number % 100, 100)
+        numberings.note("other", 5, 100)
     assert numberings.n_lost == sum(steps) - len(steps)
 
 
 def test_senders_that_anyone_can_make_up_take_no_more_memory() -> None:
-    numberings = Numberings(256)
+    numberings = Numberings()
     for sender in range(MAX_SENDERS + 50):
-        numberings.note(sender, 1)
+        numberings.note(sender, 1, 256)
     assert len(numberings._last) == MAX_SENDERS
 
 

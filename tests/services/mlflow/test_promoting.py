@@ -12,6 +12,7 @@ from planted_region import (
     FIRST,
     MLFLOW_WARNINGS,
     SECOND,
+    TRAIN_UNTIL_S,
     Mlflow,
     evaluate,
     loaded,
@@ -28,6 +29,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.evaluate import promote
 from jobs.loop.evaluate.decisions import Promotion, decisions, last_decision
+from jobs.loop.evaluate.record import candidates
 from models.serving.mlflow_session import mlflow
 
 pytestmark = MLFLOW_WARNINGS
@@ -135,6 +137,30 @@ def test_a_champion_too_old_to_serve_is_no_rival(local: Mlflow, store: Tables) -
     decision = promote.promote(settings_of(store, local, max_age_s=20 * DAY), now_s=2)
     assert (decision.action, decision.champion) == ("promote", SECOND)
     assert "so it is no rival" in decision.reasons[0]
+
+
+def test_a_champion_that_was_deleted_in_mlflow_is_no_rival_and_serves_no_longer(
+    local: Mlflow, store: Tables
+) -> None:
+    """As old versions are; else neither an evaluation nor a decision would come to its end ever again."""
+    serve(store, local, 0, champion=FIRST)
+    client = mlflow.tracking.MlflowClient(local.uri, registry_uri=local.uri)
+    client.delete_model_version(*FIRST.split("/"))
+    settings = settings_of(store, local)
+    known = candidates(settings, from_s=TRAIN_UNTIL_S)
+    assert (known.candidate, known.champion) == (SECOND, None)
+    assert known.notes == (f"MLflow does not have the champion {FIRST} any more: it is no rival",)
+    evaluate(store, SECOND, 40 * DAY, saving=0, champion=None)
+    refused = promote.promote(settings, now_s=1)
+    assert (refused.action, refused.champion) == ("refuse", None)
+    assert refused.reasons[0] == f"MLflow does not have {FIRST} any more: it serves no longer"
+    evaluate(store, SECOND, 41 * DAY, saving=300, champion=None)
+    assert promote.promote(settings, now_s=2).champion == SECOND
+    assert loaded(store, local, "champion").version == SECOND
+    undone = [promote.rollback(settings, now_s=now_s) for now_s in (3, 4)]
+    assert [(back.model_version, back.champion) for back in undone] == [(SECOND, None), (FIRST, None)]
+    with pytest.raises(StaleInputError, match="never had a champion"):
+        promote.rollback(settings, now_s=5)
 
 
 WRITES = {

@@ -7,7 +7,7 @@ from pushes import item_of
 
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import Lease, LeasedItems
+from prefetch.journal.lease import Lease
 from prefetch.journal.tables import PLAN
 
 DAY = 86400
@@ -20,14 +20,16 @@ def item(number: int, action: str = "prefetch", *, as_of_s: int = 1000, kind: st
     return item_of(item_id, "xc", f"/store/f{number}", action, as_of_s=as_of_s, kind=kind, **numbers)
 
 
-def work_on(journal: Journal) -> LeasedItems:
-    """What a pusher of cache `xc` does, by one lease for the whole test, until `stop`."""
-    return LeasedItems(_lease(journal))
+def work_on(journal: Journal) -> Lease:
+    """The lease of a pusher of cache `xc`, one for the whole test, until `stop`."""
+    if journal not in _leases:
+        _leases[journal] = journal.leases.take("xc", now_s=1000)
+    return _leases[journal]
 
 
 def stop(journal: Journal, *, now_s: float) -> None:
     """End that pusher: it gives back what is in flight."""
-    _lease(journal).release(now_s=now_s)
+    work_on(journal).release(now_s=now_s)
     del _leases[journal]
 
 
@@ -62,9 +64,3 @@ def pinned(journal: Journal, number: int, renewed_at_s: float, **where: Any) -> 
 
 def due(journal: Journal, now_s: float) -> list[str]:
     return [pin.item_id for pin in journal.reports.due_pins("xc", now_s=now_s, touch_every_s=100)]
-
-
-def _lease(journal: Journal) -> Lease:
-    if journal not in _leases:
-        _leases[journal] = journal.leases.take("xc", now_s=1000)
-    return _leases[journal]

@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from features.common.times import DAY_S
@@ -98,7 +98,7 @@ class Fake:
     def confirm_absent(self, name: str) -> Confirmation:
         return Confirmation(None, "stat")
 
-    def inventory(self, expected: Collection[str] = ()) -> list[Held]:
+    def inventory(self, expected: Collection[str] = ()) -> Iterable[Held]:
         return list(self.held.values())
 
 

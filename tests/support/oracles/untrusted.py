@@ -16,14 +16,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import google_crc32c
 import pyarrow as pa
 from captures import read_capture
+from name_oracle import parse_name
 
 from features.common.errors import CachecastError
-from features.common.names import parse_name
 from features.common.times import parse_as_of, parse_day
 from features.common.units import format_bytes, parse_bytes, parse_duration
 from features.schema import QUEUE, arrow_schema
@@ -187,7 +188,8 @@ class Parsers:
             settings = Settings.load(env={"CACHECAST_SERVE__TOKEN": OPERATOR})
             serve = settings.serve.model_copy(update={"database": str(self._folder / "placement.db")})
             cache = CacheSettings(name="xc1", kind="xcache", url="root://xc1", site="EDGE", capacity=100)
-            built = server(serve, [cache], None, job_read_rate_bytes_s=1e6, now_s=lambda: float(NOW_S))
+            pages: Any = SimpleNamespace(caches=(), style=b"", page=lambda *_: b"", close=lambda: None)
+            built = server(serve, [cache], pages, job_read_rate_bytes_s=1e6, now_s=lambda: float(NOW_S))
             self._front = cast(Front, built.config.app)
         return self._front
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import certificates
@@ -43,6 +44,7 @@ PLACED = {
     "panda:panda.um.known": [0],
 }
 
+NO_PAGES: Any = SimpleNamespace(caches=(), style=b"", page=lambda *_: b"", close=lambda: None)
 NOTHING_MORE: Mapping[str, str] = {}
 NOT_PLANNED: Mapping[str, Mapping[str, int]] = {}
 
@@ -147,7 +149,7 @@ def threaded(
     now_s: Callable[[], float],
     *,
     caches: Mapping[str, tuple[str, int]] = CACHES,
-    operator: PageMaker | None = None,
+    operator: PageMaker = NO_PAGES,
     **more: object,
 ) -> Iterator[PlacementServer]:
     """The application in uvicorn, over real HTTP, but with a clock of the test's."""

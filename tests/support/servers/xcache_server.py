@@ -7,7 +7,7 @@ from pathlib import Path
 from daemons import open_folder
 
 from jobs.local_site.local.xrootd import Loopback, loopback
-from prefetch.xcache.receiver import Collector
+from prefetch.xcache.receiver import collecting
 
 
 @contextmanager
@@ -16,8 +16,8 @@ def running(*, files_limit: tuple[int, int, int] | None = None) -> Iterator[tupl
     with open_folder() as folder:
         base, capture = folder / "lb", folder / "gstream.txt"
         with (
-            Collector(capture) as collector,
-            loopback(base, files_limit=files_limit, gstream_port=collector.port, reports_opens=True) as site,
+            collecting(capture) as port,
+            loopback(base, files_limit=files_limit, gstream_port=port, reports_opens=True) as site,
         ):
             yield site, capture
         assert site.cache.pid is None and site.origin.pid is None

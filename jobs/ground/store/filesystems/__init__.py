@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, without_login
 
 
 def store_at(root: str) -> Store:
@@ -24,8 +24,9 @@ def store_at(root: str) -> Store:
     """
     try:
         scheme, _ = (url := urllib.parse.urlsplit(root)).scheme, url.port
-    except ValueError as error:
-        raise ConfigError("tables.root", f"{root!r}: {error}") from None
+    except ValueError:
+        what = f"{without_login(root)!r} names no server; write hdfs://host:port/path or s3a://bucket/path"
+        raise ConfigError("tables.root", what) from None
     if scheme == "hdfs":
         from jobs.ground.store.filesystems.hdfs import HdfsStore  # noqa: PLC0415  its library is loaded where it is used
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hdfs_native.fsspec import HdfsFileSystem
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, without_login
 from jobs.ground.store.filesystems.remote import RemoteStore
 
 # An unavailable single NameNode is reported within seconds; by default the library retries for three minutes.
@@ -39,7 +39,8 @@ class HdfsStore(RemoteStore):
         """
         url = urllib.parse.urlsplit(root)
         if not url.hostname or url.query or url.fragment or "@" in url.netloc:
-            raise ConfigError("tables.root", f"{root!r} is not of the form hdfs://namenode:port/path")
+            plain = without_login(root)
+            raise ConfigError("tables.root", f"{plain!r} is not hdfs://namenode:port/path, or it has a login")
         folder = posixpath.normpath(url.path or "/")
         try:
             filesystem = _filesystem(url.hostname, url.port, os.getpid())

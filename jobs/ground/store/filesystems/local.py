@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from features.common.errors import InputError, ServiceError
+from features.common.files import sync_folder
 from jobs.ground.store.filesystems import Store, read_parquet, write_parquet
 from jobs.ground.store.locks import exclusive
 
@@ -82,7 +83,7 @@ class LocalStore(Store):
         with _refusals():
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         for folder in holding_new:
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def remove(self, name: str) -> None:
         path = self._folder / name
@@ -102,7 +103,7 @@ class LocalStore(Store):
             path = self._folder / name
             folders |= {path, *(above for above in path.parents if above.is_relative_to(self._folder))}
         for folder in sorted(folders, reverse=True):
-            _sync_folder(folder)
+            sync_folder(folder)
 
     def read_parquet(self, name: str, *, columns: Sequence[str], schema: pa.Schema) -> pa.Table:
         with _refusals():
@@ -153,11 +154,3 @@ def _refused(number: int, path: str) -> ServiceError:
     return ServiceError(
         f"tables: {path} {what}; mend that, or name other tables by --tables or [tables] root"
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -52,21 +52,16 @@ class RemoteStore(Store):
         return True
 
     def names(self, folder: str = "") -> list[str]:
-        with self._service_errors():
-            try:
-                return [posixpath.basename(path) for path in self._fs.ls(self._path(folder), detail=False)]
-            except FileNotFoundError:
-                return []
+        return [posixpath.basename(entry.path) for entry in self._inside(self._path(folder))]
 
     def folders(self) -> list[str]:
-        with self._service_errors():
-            try:
-                entries = self._fs.ls(self._folder, detail=True)
-            except FileNotFoundError:
-                return []
-        return [
-            posixpath.basename(entry["name"].rstrip("/")) for entry in entries if entry["type"] == "directory"
-        ]
+        return [posixpath.basename(entry.path) for entry in self._inside(self._folder) if entry.is_folder]
+
+    def _inside(self, path: str) -> list[Entry]:
+        """What is in a folder; nothing if it is not there."""
+        with self._service_errors(), suppress(FileNotFoundError):
+            return list(map(self._entry, self._fs.ls(path, detail=True)))
+        return []
 
     def entry(self, name: str) -> Entry:
         """What is at `name`, whatever characters it has. Raises FileNotFoundError."""

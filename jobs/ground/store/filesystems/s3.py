@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from features.common.errors import ConfigError
+from features.common.errors import ConfigError, without_login
 from jobs.ground.store.filesystems.remote import RemoteStore
 
 _PRECONDITION_FAILED = 412
@@ -28,8 +28,9 @@ class S3Store(RemoteStore):
     def __init__(self, root: str) -> None:
         """`root`: `s3a://bucket/prefix`; keys and endpoint as s3fs finds them. Raises ConfigError."""
         url = urllib.parse.urlsplit(root.rstrip("/"))
-        if not url.netloc or not url.path.strip("/") or url.query or url.fragment:
-            raise ConfigError("tables.root", f"{root!r} is not of the form s3a://bucket/prefix")
+        if not url.netloc or not url.path.strip("/") or url.query or url.fragment or "@" in url.netloc:
+            plain = without_login(root)
+            raise ConfigError("tables.root", f"{plain!r} is not s3a://bucket/prefix, or it has a login")
         try:
             s3fs = importlib.import_module("s3fs")
             botocore = importlib.import_module("botocore.exceptions")

@@ -37,6 +37,7 @@ _EMPTY_LIST = re.compile(r"^\[\s*\]\s*$", re.MULTILINE)
 _NEXT_LIST = re.compile(r"^\]\s*\n\[", re.MULTILINE)
 Kind = Literal["auto", "entries", "htcondor", "arc", "panda", "rucio", "reqmgr"]
 _READERS: dict[str, Callable[[Iterable[object], Place], Iterator[object]]] = {
+    "entries": lambda raw, place: itertools.chain.from_iterable(_at_ours(entry, place) for entry in raw),
     "htcondor": htcondor.entries,
     "arc": arc.entries,
     "panda": panda.entries,
@@ -56,11 +57,9 @@ class _Unreadable(InputError):
 
 def entries_of(raw: list[object], kind: Kind, place: Place) -> Iterable[object]:
     """The entries that `raw` stands for; `auto`: the kind is the one whose fields its first objects have."""
-    name = kind_of(raw) if kind == "auto" else kind
-    if name == "entries":
-        return itertools.chain.from_iterable(_at_ours(record, place) for record in raw)
+    read = _READERS[kind_of(raw) if kind == "auto" else kind]
     unread = [record for record in raw if isinstance(record, Refused)]
-    return itertools.chain(unread, _READERS[name]((r for r in raw if not isinstance(r, Refused)), place))
+    return itertools.chain(unread, read((r for r in raw if not isinstance(r, Refused)), place))
 
 
 def _at_ours(record: object, place: Place) -> Iterable[object]:
@@ -105,10 +104,9 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
     path = Path(source)
     try:
         if path.is_dir():
-            is_control = arc.is_control(path)
-            if not is_control:
-                return list(_in_folder(path, since_s))
-            return _few(arc.waiting(path, partial(_below, path)), source)
+            if arc.is_control(path):
+                return _few(arc.waiting(path, partial(_below, path)), source)
+            return list(_in_folder(path, since_s))
     except OSError as error:
         raise InputError(f"cannot read the queue {source}: {_why(error)}") from None
     text = _text(InputFile(path))
@@ -176,7 +174,7 @@ def _text(file: InputFile, most_bytes: int | None = None) -> str:
             content = content[: content.rfind(b"\n", 0, n_bytes) + 1]
         elif len(content) > n_bytes:
             raise InputError(f"{label} is larger than {n_bytes >> 20} MiB; split the queue")
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except (FileNotFoundError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {label}: {_why(error)}") from None
     except OSError as error:
@@ -245,8 +243,7 @@ def _from_csv(text: str, source: str) -> Iterable[object]:
             raise InputError(f"{source} has no column job_id; its first line must name the columns")
         if len(reader.fieldnames or ()) > _MOST_COLUMNS:
             raise InputError(f"{source} has more than {_MOST_COLUMNS} columns; keep those that are described")
-        rows = ({name: value for name, value in row.items() if name is not None} for row in reader)
-        return list(rows)
+        return list(reader)
     except csv.Error as error:
         raise InputError(f"{source} is not CSV: {error}") from None
 
@@ -265,7 +262,12 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
         with (
             deadline.bounded(requests.Session()) as session,
             session.get(
-                url, headers=headers, timeout=timeout_s, stream=True, allow_redirects=False
+                url,
+                headers=headers,
+                auth=lambda request: request,  # else a login in .netrc would stand for the token
+                timeout=timeout_s,
+                stream=True,
+                allow_redirects=False,
             ) as answer,
         ):
             if answer.status_code != 200:
@@ -273,7 +275,7 @@ def _asked(url: str, token: str, timeout_s: int) -> str:
                     "set CACHECAST_QUEUE__TOKEN" if answer.status_code in (401, 403) else "is the URL right?"
                 )
                 raise ServiceError(f"the queue at {address} answers {answer.status_code}; {remedy}")
-            return answer.content.decode("utf-8")
+            return answer.content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"the queue at {address} does not answer UTF-8") from None
     except deadline.EndlessError as error:

@@ -21,12 +21,13 @@ _BLANK = re.compile(r"\n\s*\n")
 _EXPRESSION = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
 _LONGEST = 10_000  # of an attribute without its quoted texts, and of an expression, in characters
 _DEEPEST = 50
-_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"|(").*')
+"""What is not closed ends with its line, so that none is looked through twice: of it the quote is left."""
 _AMBIGUOUS = re.compile(r"""["']|//|/\*""")
 """Outside quoted texts: an open quote, a quoted name, a comment, none of which `condor_q` writes."""
 _OPENING, _CLOSING = (np.frombuffer(brackets, np.uint8) for brackets in (b"([{", b")]}"))
 _AT_ONCE = 2**24
-_CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_CALLED = re.compile(r"(?<!\w)[^\WA-Za-z_]*([A-Za-z_]\w*)\s*\(")
 _QUICK = frozenset(
     (
         *("strcat", "string", "int", "real", "bool", "size", "substr", "toupper", "tolower", "strcmp"),
@@ -64,7 +65,7 @@ def ads(text: str, source: str) -> Iterator[object]:
 
 def _is_bounded(text: str, separator: str) -> bool:
     """Whether attributes, each up to a `separator`, are neither long nor deep."""
-    bare = _QUOTED.sub("", text)
+    bare = _QUOTED.sub(r"\1", text)
     if _AMBIGUOUS.search(bare) or max(map(len, bare.split(separator))) > _LONGEST:
         return False
     characters, depth = np.frombuffer(bare.encode(), np.uint8), 0
@@ -128,10 +129,10 @@ def value_of(name: str, ad: Mapping[str, object]) -> object:
     if not is_expression(value):
         return value
     match = _EXPRESSION.fullmatch(str(value))
-    if classad is None or match is None:
+    if classad is None or match is None or len(match[1]) > _LONGEST:
         return None
-    called = {function.lower() for function in _CALLED.findall(_QUOTED.sub("", match[1]))}
-    if len(match[1]) > _LONGEST or not called <= _QUICK or not _is_bounded(match[1], "\n"):
+    called = {function.lower() for function in _CALLED.findall(_QUOTED.sub(r"\1", match[1]))}
+    if not called <= _QUICK or not _is_bounded(match[1], "\n"):
         return None
     try:
         expression = classad.ExprTree(match[1])

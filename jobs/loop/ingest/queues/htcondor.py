@@ -39,7 +39,7 @@ ATTRIBUTES = (
 class _Group:
     """Jobs that read the same. `n_left`, `n_planned`: of the whole task, where an ad says so.
 
-    `starts_s`: when the first may start; `made_s`: when the first was submitted.
+    `starts_s`: when they may start; `made_s`: when they were submitted.
     """
 
     raw: object
@@ -47,8 +47,8 @@ class _Group:
     sites: set[str] = dataclasses.field(default_factory=set)
     n_left: int = 0
     n_planned: int = 0
-    starts_s: int | None = None
-    made_s: int | None = None
+    starts_s: list[int] = dataclasses.field(default_factory=list)
+    made_s: list[int | None] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def entries(raw: Iterable[object], place: Place) -> Iterator[object]:
         if ad is None or fault:
             yield Refused(fault, job)
             continue
-        reads = _reads(ad)
+        reads = _reads(ad, place)
         if not reads.datasets and not reads.files:
             yield Refused(_no_input(ad), job)
             continue
@@ -133,9 +133,9 @@ def _source(ad: Mapping[str, object]) -> str:
     return f"{schedd}{is_global}{source}" if source else ""
 
 
-def _reads(ad: Mapping[str, object]) -> _Reads:
+def _reads(ad: Mapping[str, object], place: Place) -> _Reads:
     crab, agent = _text(ad, "crab_reqname"), _text(ad, "wmagent_requestname")
-    task = f"crab:{crab}" if crab else f"cms:{agent}" if agent else None
+    task = f"crab:{place.hashed(crab)}" if crab else f"cms:{agent}" if agent else None
     schedd, _, job = _local_id(ad).rpartition("#")
     cluster = job.partition(".")[0]
     job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)
@@ -176,17 +176,15 @@ def _add(group: _Group, ad: Mapping[str, object], place: Place) -> None:
         group.n_planned = max(group.n_planned, _count(classads.value_of("crab_jobcount", ad)) or 0)
     sites = classads.value_of("desired_sites", ad) or classads.value_of("crab_sitewhitelist", ad)
     group.sites.update(texts(sites))
-    starts_s = max(place.as_of_s, moment_of(classads.value_of("deferraltime", ad)) or 0)
-    group.starts_s = starts_s if group.starts_s is None else min(starts_s, group.starts_s)
-    made_s = moment_of(classads.value_of("qdate", ad))
-    group.made_s = made_s if group.made_s is None else min(made_s or group.made_s, group.made_s)
+    group.starts_s.append(max(place.as_of_s, moment_of(classads.value_of("deferraltime", ad)) or 0))
+    group.made_s.append(moment_of(classads.value_of("qdate", ad)))
 
 
 def _stated(reads: _Reads, group: _Group, place: Place) -> Iterator[dict[str, object]]:
     n_jobs = max(1, len(group.jobs), group.n_left)
     job: dict[str, object] = {"job_id": reads.job_id, "work": reads.work, "n_jobs": n_jobs}
     job["owner"] = reads.owner
-    job |= place.starting(group.starts_s) | place.known(group.made_s)
+    job |= place.starting(min(group.starts_s)) | place.known(min(filter(None, group.made_s), default=None))
     # Each file is read by one of the task's jobs: by those that are left, as likely as they are many.
     share = {"certainty": min(1.0, n_jobs / group.n_planned)} if group.n_planned else {}
     yield from (job | share | {"dataset": name} for name in reads.datasets)

@@ -28,7 +28,7 @@ class _Group:
     jobs: set[str] = dataclasses.field(default_factory=set)
     sites: set[str] = dataclasses.field(default_factory=set)
     n_jobs: int = 1
-    made_s: int | None = None
+    made_s: list[int | None] = dataclasses.field(default_factory=list)
     is_staged: bool = False
     owner: object = None
 
@@ -110,8 +110,7 @@ def _add(group: _Group, fields: Mapping[str, object]) -> None:
     group.owner = group.owner or fields.get("username") or fields.get("produsername")
     group.is_staged |= str(fields.get("status")).lower() == _STAGED and "pandaid" not in fields
     group.sites.update(texts(fields.get("computingsite")) or texts(fields.get("site")))
-    made_s = moment_of(fields.get("creationtime", fields.get("creationdate")))
-    group.made_s = made_s if group.made_s is None else min(made_s or group.made_s, group.made_s)
+    group.made_s.append(moment_of(fields.get("creationtime") or fields.get("creationdate")))
 
 
 def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
@@ -120,4 +119,4 @@ def _entry(reads: _Reads, group: _Group, place: Place) -> dict[str, object]:
     entry |= {"dataset" if is_dataset else "file": name, "owner": group.owner}
     entry |= {} if sure is None else {"certainty": sure}
     starts_s = place.as_of_s + STAGED_S if group.is_staged else None
-    return entry | place.starting(starts_s) | place.known(group.made_s)
+    return entry | place.starting(starts_s) | place.known(min(filter(None, group.made_s), default=None))

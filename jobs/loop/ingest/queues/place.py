@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import fnmatch
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -45,20 +46,21 @@ class Refused(NamedTuple):
 class Place:
     """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
 
-    `site`: of entries that name none; `rses`: of caches, whose rules are our own.
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users.
     """
 
     as_of_s: int
     sites: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     site: str | None = None
     rses: tuple[str, ...] = ()
+    salt: str = ""
 
     @classmethod
     def of(cls, settings: Settings, as_of_s: int, site: str | None) -> Place:
         """The place of an installation: the sites of its caches, and those of `[queue] sites`."""
         named = {cache.at_site: () for cache in settings.caches.values()} | dict(settings.queue.sites)
         sites = {ours: (ours, *patterns) for ours, patterns in named.items()}
-        return cls(as_of_s, sites, site, settings.cache_rses)
+        return cls(as_of_s, sites, site, settings.cache_rses, settings.users.salt.get_secret_value())
 
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True
@@ -82,16 +84,19 @@ class Place:
                 n_named[ours] = n_named.get(ours, 0) + 1
         if not n_named:
             yield Refused("for other sites", raw)
+        certainty = entry.get("certainty")
+        sure = certainty if isinstance(certainty, float) else 1.0
         for ours, n in sorted(n_named.items()):
-            yield dict(entry) | {"site": ours} | _shared(entry.get("certainty"), n / len(names))
+            shared = {} if n >= len(names) else {"certainty": sure * (n / len(names))}
+            yield dict(entry) | {"site": ours} | shared
 
-    def _ours(self, name: str) -> list[str]:
+    def _ours(self, name: str, ending: str = "") -> list[str]:
         if not self.sites:
             return [name]
         return [
             ours
             for ours, patterns in self.sites.items()
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            if any(fnmatch.fnmatchcase(name, pattern + ending) for pattern in patterns)
         ]
 
     def concerns(self, rse: str) -> bool:
@@ -99,7 +104,11 @@ class Place:
 
     def site_of(self, rse: str) -> str:
         """`rse`, or the site of ours as whose kind of storage it is called (`T2_DE_EDGE_Disk`)."""
-        return next((ours for ours in self.sites if rse.startswith((f"{ours}_", f"{ours}-"))), rse)
+        return rse if self._ours(rse) else next(iter(self._ours(rse, "[_-]*")), rse)
+
+    def hashed(self, name: str) -> str:
+        """What stands for a name that holds a user's, as `sql.hashed_user` has it."""
+        return hashlib.sha256(f"{self.salt}\x1f{name}".encode()).hexdigest()[:16]
 
     def known(self, moment_s: int | None) -> dict[str, str]:
         """`known_at` of an entry made at `moment_s`; a broker's clock may be a little ahead."""
@@ -112,12 +121,6 @@ class Place:
         if moment_s is None or moment_s <= self.as_of_s:
             return {}
         return {"expected_start": as_of_label(moment_s)}
-
-
-def _shared(certainty: object, share: float) -> dict[str, float]:
-    if share >= 1:
-        return {}
-    return {"certainty": share * (certainty if isinstance(certainty, float) else 1.0)}
 
 
 def moment_of(value: object) -> int | None:
@@ -161,8 +164,6 @@ _URL = re.compile(
 _LFN = re.compile(r"""(?<![\w/.:-])/store/[^\s"',;\\\]\[<>]+""")
 _DID = re.compile(r"(?<![\w/.:-])[A-Za-z][\w.-]*:[\w][\w.+-]*\.root(?:\.\d+)?(?![\w/])")
 _WEB = ("http", "dav")
-_OPTIONS = re.compile(r"(?<=[^/]);[^/]*(?=/)|:[a-z]+=[^/]*$")
-"""What ARC writes into a URL: `;name=value` after the host, `:name=value` at the end."""
 _BY_RUCIO = re.compile(r"\Arucio://[^/]+/replicas/([^/]+)/([^/]+)\Z")
 
 
@@ -170,13 +171,18 @@ def named(stated: Iterable[str], *, is_framework: bool = False) -> tuple[str, ..
     """LFNs, DIDs and URLs of data in `stated`, each once; of a framework, whose URLs are code, LFNs alone."""
     names: dict[str, None] = {}
     for text in stated:
-        # Without ARC's options; of one that asks Rucio, the DID.
-        plain = () if is_framework else (_OPTIONS.sub("", url) for url in _URL.findall(text))
-        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)
+        plain = () if is_framework else map(_without_options, _URL.findall(text))
+        urls = (_BY_RUCIO.sub(r"\1:\2", url) for url in plain)  # of one that asks Rucio, the DID
         names |= dict.fromkeys(url for url in urls if not url.startswith(_WEB) or is_data(url))
         bare = _URL.sub(" ", text)
         names |= dict.fromkeys((*_LFN.findall(bare), *(() if is_framework else _DID.findall(bare))))
     return tuple(names)
+
+
+def _without_options(url: str) -> str:
+    """`url` without what ARC writes into it: `;name=value` after the host, `:name=value` at the end."""
+    above, slash, last = url.rpartition("/")
+    return re.sub("(?<=[^/]);[^/]*(?=/)", "", above + slash) + re.sub(":[a-z]+=.*", "", last)
 
 
 def is_data(url: str) -> bool:

@@ -25,13 +25,11 @@ def asked(session: Session, as_of_s: int) -> list[object]:
     rses_of = {
         expression: _rses(session, expression) for expression in sorted(expressions)[:MOST_EXPRESSIONS]
     }
-    stated = (
-        rule | ({"rse_expression": rses} if (rses := rses_of.get(rule["rse_expression"])) else {})
-        for rule in rules
-    )
+    for rule in rules:
+        rule["rse_expression"] = rses_of.get(rule["rse_expression"]) or rule["rse_expression"]
     return [
         {name: v.isoformat() if isinstance(v, dt.datetime) else v for name, v in rule.items()}
-        for rule in stated
+        for rule in rules
     ]
 
 

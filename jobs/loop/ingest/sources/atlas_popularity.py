@@ -1,15 +1,13 @@
 """ATLAS's daily popularity roll-up: TSV, one row a day, user, dataset, RSE and kind of event.
 
-Columns in this order, or as a header line tells. Of no use here: project, datatype, run_number, stream_name,
-prod_step, version, length, distinct_files and panda_jobs.
+Columns in this order, or as a header line tells; `created_at` may be absent. Of no use here are project,
+datatype, run_number, stream_name, prod_step, version, distinct_files and panda_jobs; and bytes, length and
+created_at, which are the dataset's own, joined from Rucio's dump of DIDs (`rucio_popularity.pig` of
+ATLAS-Analytics/popularity_analysis): nobody counted the bytes that were read.
 """
 
-import functools
-import hashlib
-
-import pyarrow as pa
-
 from features.common.errors import SchemaError
+from features.common.times import DAY_S
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, rucio_traces, sql
 from jobs.loop.ingest.sources.record_fields import Header
@@ -19,16 +17,27 @@ _COLUMNS = (
     *("version", "eventtype", "rse", "bytes", "length", "ops", "file_ops", "distinct_files", "panda_jobs"),
     "created_at",
 )
-_NEEDED = ("timestamp", "scope", "name", "eventtype", "bytes", "ops", "file_ops", "created_at")
-_TIMES = ("timestamp", "created_at")
-_NUMBERS = ("bytes", "ops", "file_ops")
-_USER_BUCKETS = 64
+_NEEDED = ("timestamp", "scope", "name", "eventtype", "ops", "file_ops")
+_NUMBERS = ("ops", "file_ops")
+_NO_READ = sql.first_words(
+    ("malformed", "'malformed TSV'"),
+    *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in _NEEDED[:4]),
+    rucio_traces.not_a_read("eventtype"),
+)
+_WRONG = sql.first_reason(
+    ("start_us IS NULL", "unparsable time: timestamp"),
+    *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
+    *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
+    ("coalesce(n_reads, 0) = 0", "no accesses"),
+)
+_BUCKET = """CAST('0x' || left(md5(coalesce("user", '')), 2) AS INTEGER) % 64"""
 
 
 def header(line: str, path: str) -> Header:
     """The columns that the first line names, or those of a file without such a line. Raises SchemaError."""
     names = line.split("\t")
-    header = Header(names, line) if "timestamp" in names else Header(_COLUMNS)
+    stated = _COLUMNS[: max(len(names), len(_COLUMNS) - 1)]
+    header = Header(names, line) if "timestamp" in names else Header(stated)
     if missing := sorted(set(_NEEDED) - set(header.names)):
         raise SchemaError(f"{path}: columns {missing} are missing; there are {list(header.names)}")
     return header
@@ -38,10 +47,9 @@ def query(site: Site, header: Header) -> sql.Query:
     """Accesses of the roll-up, one row a line; `did` and `dataset` are the dataset.
 
     `n_reads` is file_ops, so that it counts the reads of files as every other source does; ops where it is 0
-    or empty. `accessed_at` is timestamp (a day), `known_at` created_at.
+    or empty. `accessed_at` is timestamp (a day), `known_at` a day later.
     """
-    at = header.names.index("user") if "user" in header.names else None
-    parsed = {f"{name}_us": sql.micros_of_text(f'"{name}"') for name in _TIMES}
+    parsed = {"start_us": sql.micros_of_text('"timestamp"'), "bucket": _BUCKET}
     parsed |= {f"n_{name}": sql.count(name) for name in _NUMBERS}
     # Without the user, whom a sample must not show.
     fields = ", ".join(f"""coalesce("{name}", '')""" for name in (*_NEEDED[:4], "rse", *_NEEDED[4:]))
@@ -54,7 +62,6 @@ def query(site: Site, header: Header) -> sql.Query:
     return sql.Query(
         table=ACCESSES,
         where=header.where,
-        prepare=functools.partial(_with_bucket, at),
         steps=[
             {"fields": "string_split(value, chr(9))"},
             {"malformed": f"len(fields) <> {len(header.names)}", **texts},
@@ -63,51 +70,21 @@ def query(site: Site, header: Header) -> sql.Query:
             *sql.with_parts('"name"', "scope"),
         ],
         columns=_columns(site.salt),
-        reason=_reason(),
+        reason=f"coalesce({_NO_READ}, {_WRONG})",
         sample=f"concat_ws(chr(9), {fields})",
     )
-
-
-def _with_bucket(at: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`batch` with `bucket`, which one of 64 the user (the field number `at`) is in."""
-    users = [""] * batch.num_rows
-    if at is not None:
-        lines = (line.split("\t", at + 1) for line in batch["value"].to_pylist())
-        users = [fields[at].strip(" ") if at < len(fields) else "" for fields in lines]
-    return batch.append_column("bucket", pa.array(map(_bucket, users), pa.int64()))
-
-
-@functools.lru_cache(maxsize=100_000)
-def _bucket(user: str) -> int:
-    return hashlib.blake2b(user.encode(), digest_size=1).digest()[0] % _USER_BUCKETS
-
-
-def _reason() -> str:
-    needed = ("timestamp", "scope", "name", "eventtype", "created_at")
-    no_read = sql.first_words(
-        ("malformed", "'malformed TSV'"),
-        *((f'"{name}" IS NULL', f"'missing field: {name}'") for name in needed),
-        rucio_traces.not_a_read("eventtype"),
-    )
-    wrong = sql.first_reason(
-        *((f"{name}_us IS NULL", f"unparsable time: {name}") for name in _TIMES),
-        *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _NUMBERS),
-        *((f"n_{n} < 0", f"negative number: {n}") for n in _NUMBERS),
-        ("coalesce(n_reads, 0) = 0", "no accesses"),
-    )
-    return f"coalesce({no_read}, {wrong})"
 
 
 def _columns(salt: str) -> dict[str, str]:
     named = sql.named('"name"', "scope")
     # The user only by one of 64 buckets: an unsalted hash of the whole name could be looked up, and a salted
     # one would make another event of the row under another salt.
-    identifying = [f'"{name}"' for name in _COLUMNS if name not in ("user", "created_at")]
+    left_out = ("user", "bytes", "length", "created_at")  # an open dataset grows until it is published again
+    identifying = [f'"{name}"' for name in _COLUMNS if name not in left_out]
     return named | {
         "dataset": named["did"],
-        "accessed_at": sql.timestamp("timestamp_us"),
-        "known_at": sql.timestamp("created_at_us"),
-        "read_bytes": "n_bytes",
+        "accessed_at": sql.timestamp("start_us"),
+        "known_at": sql.timestamp(f"start_us + {DAY_S * 1_000_000}"),
         "n_reads": "n_reads",
         "origin": "rse",
         "user": sql.hashed_user('"user"', salt),

@@ -40,7 +40,8 @@ _BARE = r"^[\s\[\],]*[\[\],{][\s\[\],]*$"
 _BEGINS = re.compile(r"^[\s\[\],]*\{\s*$")
 _BETWEEN = re.compile(r"^[\s\[\],]*$")
 _GOES_ON = re.compile(r"""^(?:\s+\S|[\[\]{},]|"[^"]*"\s*:|$)""")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+# One without an end goes to the end of the text: each quote in it would be tried as a beginning.
+_STRING = re.compile(r'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL)
 _AROUND = " \t[],"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from features.common import files
-from features.common.errors import InputError, NotPlainError
+from features.common.errors import InputError, NotPlainError, without_login
 from features.common.input_files import InputFile, inside, plain
 
 BEING_WRITTEN = ".part"
@@ -19,11 +19,13 @@ _PACKED = (".gz", ".bz2", ".zst", ".parquet")
 _UNPACKED = 10  # bytes in memory of a byte in a packed file, about
 WILD = re.compile("[*?{[]")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):/")
+# A key may have a slash in it.
+_LOGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]*://(?:[^/]*|[^/]*:[^/]*[^]0-9/][^/]*/.*)@")
 
 
 def files_at(path: str, *, whole: bool = False) -> list[InputFile]:
-    """The files at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order; see `files_in`."""
-    return files_in(places_at(path), whole=whole)
+    """The files at `path`, a file, a folder or a glob (`traces.{01,05}*`), in order; see `finished_in`."""
+    return finished_in(places_at(path), whole=whole)
 
 
 def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
@@ -36,10 +38,13 @@ def files_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputF
     return sorted(set(files))
 
 
-def captures_in(places: Iterable[InputFile]) -> list[InputFile]:
-    """The same without files still being written (`.part`), unless such a file is a place itself."""
-    places = list(places)
-    return [file for file in files_in(places) if file in places or not file.path.match(f"*{BEING_WRITTEN}")]
+def finished_in(places: Iterable[InputFile], *, whole: bool = False) -> list[InputFile]:
+    """The same without files still being written (`.part`), unless an operator gave the path of one.
+
+    Their writer may rename them at any moment.
+    """
+    files = files_in(places, whole=whole)
+    return [file for file in files if not (file.below and file.path.suffix == BEING_WRITTEN)]
 
 
 def places_at(path: str, given: str = "") -> list[InputFile]:
@@ -62,6 +67,13 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
     return [_below(root, path) for path in paths]
 
 
+def check_no_login(path: str) -> None:
+    """Raise InputError for a URL with a login, as messages and tables show it."""
+    if _LOGIN.match(path):
+        plain_url = without_login(path)
+        raise InputError(f"cannot read {plain_url} by a login in its URL; give keys in the environment")
+
+
 def check_answers(path: str) -> None:
     """Raise InputError if `path` is on a file system of this machine that does not answer."""
     if is_local(path) and (why := files.silent([_before_wildcards(local_path(path))])) is not None:
@@ -70,7 +82,7 @@ def check_answers(path: str) -> None:
 
 def check_plain(path: str) -> None:
     """Raise InputError unless all files at `path` and below are plain: for readers that open by name."""
-    for file in files_at(path, whole=True):
+    for file in files_in(places_at(path), whole=True):
         with plain(file):
             pass
 

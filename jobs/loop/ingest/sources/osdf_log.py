@@ -4,6 +4,7 @@ from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 
 _FIELDS = ("Objectname", "Site", "Server", "ServerType", "Read", "Write")
+_CLIENT = r"\[Host:(?:\[[^\]]*\])?[^\]]*\]?"
 
 
 def query(site: Site) -> sql.Query:
@@ -47,7 +48,7 @@ def query(site: Site) -> sql.Query:
             ("n_read < 0", "negative size"),
             ("n_read = 0 AND n_write > 0", "not a read: write"),
         ),
-        sample="value",
+        sample=f"regexp_replace(value, '{_CLIENT}', '[Host:*]')",
     )
 
 

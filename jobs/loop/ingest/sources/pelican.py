@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 
-from features.common.names import literal
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, record_fields, sql, urls
 from jobs.loop.ingest.sources.cms import is_one_of
@@ -16,7 +15,6 @@ _NONE = r"(?i)^(n/?a|null|none|unknown|missing directory|localhost.*|\[?(::)?(ff
 """What stands for none; a loopback address, whose `::` the records may lack, names nobody."""
 _ADDRESS = r"(?i)^\[?(?:(?:::)?ffff:)?([^\[\]]*)\]?$"
 _CACHES = "(?i)^(xrdcl-|xrootd)"  # the agents of caches at an origin
-_PERSON = '"remote_ip"[ ]*:[ ]*"[^"]*("|$)'
 _DAY_US = 86400 * 1_000_000
 
 
@@ -47,7 +45,7 @@ def query(site: Site) -> sql.Query:
         ],
         columns=_columns(site.salt),
         reason=_reason(site.caches),
-        sample=f"""regexp_replace(value, {literal(_PERSON)}, '"remote_ip":"*"')""",
+        sample=sql.without_users("value"),
     )
 
 

@@ -40,17 +40,17 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
 
 
 def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
-    try:
-        entries = {
-            entry.path: (store, entry)
-            for store, place, is_named in _places(path)
-            for entry in _files(store, place, whole)
-            if not entry.path.endswith(BEING_WRITTEN) or (is_named and not place.is_folder)
-        }
-    except FileNotFoundError:
-        entries = {}
-    if not entries:
+    places = list[tuple[RemoteStore, Entry, bool]]()
+    with contextlib.suppress(FileNotFoundError):
+        places += _places(path)
+    if not places:
         raise InputError(f"cannot read {path}: there is no such file; is the path right?")
+    entries = {
+        entry.path: (store, entry)
+        for store, place, is_named in places
+        for entry in _files(store, place, whole)
+        if not entry.path.endswith(BEING_WRITTEN) or (is_named and not place.is_folder)
+    }
     return [entries[key] for key in sorted(entries)]
 
 

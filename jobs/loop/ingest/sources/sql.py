@@ -33,9 +33,8 @@ LATEST_S = 4102444800
 # Milliseconds start in September 2001: seconds of our days would be January 1970.
 EARLIEST_MS = 10**12
 # Fields of JSON records that name a person, with their value.
-_PERSON = (
-    '"((?:data[.])?(?:usr|usrdn|account|user_dn|username|app_info|tid))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
-)
+_PEOPLE = "usr|usrdn|account|user|user_dn|username|app_info|tid|token_subject|token_username|remote_ip"
+_PERSON = f'"((?:data[.])?(?:{_PEOPLE}))"[ ]*:[ ]*"(?:[^"\\\\]|\\\\.)*("|$)'
 _WHOLE_NUMBER = "[ ]*[+-]?[0-9]{1,19}(?:[.]0*)?[ ]*"
 _POWER_OF_TEN = "[ ]*[+-]?[0-9]{1,19}(?:[.][0-9]*)?[eE][+-]?[0-9]{1,3}[ ]*"
 _DATE, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
@@ -55,8 +54,8 @@ class Query:
     which `where` does not hold counts as none. `columns`: by name, those of the table that the source knows.
     `reason` is null for an accepted record; `sample` shows a refused one. `prepare` turns a batch of raw
     lines (`value`, `input`) into what the first step needs; `join` makes batches of whole records of a
-    stream of batches in which a record may go over several lines. `test_files`: patterns of names whose
-    accesses are refused; `scopes`, `day`: see `Site`. Raises ValueError for a column of no table.
+    stream of batches in which a record may go over several lines. `site`: its test files are refused, its
+    scopes and its day count. Raises ValueError for a column of no table.
     """
 
     table: Table
@@ -67,9 +66,7 @@ class Query:
     where: str = "true"
     prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     join: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] | None = None
-    test_files: Sequence[str] = ()
-    scopes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    day: str = ""
+    site: Site = dataclasses.field(default_factory=Site)
 
     def __post_init__(self) -> None:
         if unknown := sorted(self.columns.keys() - {*self.table.column_names, *ACCESSES.column_names}):
@@ -80,7 +77,7 @@ class Query:
 
     def reading(self, site: Site) -> Query:
         """The same without reads of the test files of `site`, and with its scopes and day."""
-        return dataclasses.replace(self, test_files=site.test_files, scopes=site.scopes, day=site.day)
+        return dataclasses.replace(self, site=site)
 
     @property
     def text(self) -> str:
@@ -88,7 +85,7 @@ class Query:
 
         A refused row keeps only its verdict, so that what is kept in memory is small.
         """
-        columns = urls.scoped(_in_order(self.columns), self.scopes)
+        columns = urls.scoped(_in_order(self.columns), self.site.scopes)
         impossible = [
             (f"{columns[name]} > {most}", f"impossible {name}")
             for name, most in _MOST.items()
@@ -99,11 +96,11 @@ class Query:
             is_none = f"regexp_full_match({name}, '/?(?:' || {_NO_NAME} || ')?')"
             nameless = [(f"strlen({name}) <= {_LONGEST_NO_NAME + 1} AND {is_none}", "missing field: name")]
         tests = []
-        if self.table == ACCESSES and self.test_files:
-            is_test = f"regexp_full_match({columns['name']}, {literal(expression(self.test_files))})"
+        if self.table == ACCESSES and self.site.test_files:
+            is_test = f"regexp_full_match({columns['name']}, {literal(expression(self.site.test_files))})"
             tests = [(is_test, TEST_FILE)]
         at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
-        ahead = is_ahead(f"epoch_us({at})", self.day, days=_AHEAD_DAYS)
+        ahead = is_ahead(f"epoch_us({at})", self.site.day, days=_AHEAD_DAYS)
         others = first_reason(*nameless, *tests, *impossible, (ahead, FUTURE))
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)

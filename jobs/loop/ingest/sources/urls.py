@@ -7,6 +7,7 @@ the second half as a path, `/root:/origin:1094//store/f.root`; a user before the
 of DuckDB, as in `jobs.loop.ingest.sources.sql`.
 """
 
+import re
 from collections.abc import Mapping
 
 from features.common.names import CMS_LFN, LHCB_LFN, literal, name_parts, part
@@ -135,6 +136,17 @@ def without_cgi(name: str) -> str:
 def without_secrets(line: str) -> str:
     """A raw record, as a sample of it may be kept: CGI and tokens are blotted out."""
     return f"regexp_replace({line}, '{_PRIVATE}', '*', 'g')"
+
+
+def bare(name: str) -> str:
+    """`without_cgi` of a name that Python has; of what SRM is asked for the CGI behind its path alone."""
+    service, asked, path = name.rpartition("?SFN=")
+    return service + asked + re.sub(f"(?s)(?:{_CGI_BEGINS}).*", "", path)
+
+
+def blotted(record: str) -> str:
+    """`without_secrets` of a record that Python has."""
+    return re.sub(_PRIVATE, "*", record)
 
 
 def _found(url: str, pattern: str) -> str:

@@ -6,13 +6,10 @@ from the network.
 
 import itertools
 import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -22,6 +19,7 @@ from features.common.arrays import pages
 from features.common.errors import NotPlainError
 from features.common.input_files import InputFile
 from features.schema import ACCESSES, Table, arrow_schema
+from jobs.ground.store.locks import scratch_folder
 from jobs.loop.ingest.sources import Site
 from jobs.loop.ingest.sources.sql import Query
 
@@ -84,16 +82,16 @@ class Workspace:
     def take(self, query: Query, batches: Iterable[pa.RecordBatch]) -> None:
         """Add the rows of raw records, batches of one schema, on all cores. Raises what `batches` raises."""
         shared = _Shared(_prepared(query, batches))
-        first = next(shared, None)
-        if first is None:
+        begins = list(itertools.islice(shared, 2))
+        if not begins:
             return
         # Parsed once: that takes as long as planning, which each core does for itself.
         [insert] = self.database.extract_statements(f"INSERT INTO parsed {query.text}")
-        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0)))
-        stream = itertools.chain([first], shared)
+        n_cores = min(_MOST_CORES, len(os.sched_getaffinity(0))) if len(begins) > 1 else 1
+        schema, stream = begins[0].schema, itertools.chain(begins, shared)
         with shared.failing(), ThreadPoolExecutor(n_cores) as pool:
-            works = [pool.submit(self._insert, insert, first.schema, stream)]
-            works += [pool.submit(self._insert, insert, first.schema, shared) for _ in range(1, n_cores)]
+            works = [pool.submit(self._insert, insert, schema, stream)]
+            works += [pool.submit(self._insert, insert, schema, shared) for _ in range(1, n_cores)]
             try:
                 for work in works:
                     work.result()
@@ -167,19 +165,16 @@ class Workspace:
 @contextmanager
 def opened(table: Table, *, memory: str = MEMORY, threads: int | None = None) -> Iterator[Workspace]:
     """A workspace for rows of `table`; `threads` defaults to the number of cores."""
-    folder = Path(tempfile.mkdtemp(prefix="cachecast-pull-"))
-    settings: _Settings = {
-        "memory_limit": memory,
-        "temp_directory": str(folder),
-        "preserve_insertion_order": False,
-    }
-    if threads is not None:
-        settings["threads"] = threads
-    try:
+    with scratch_folder("cachecast-workspace-") as folder:
+        settings: _Settings = {
+            "memory_limit": memory,
+            "temp_directory": str(folder),
+            "preserve_insertion_order": False,
+        }
+        if threads is not None:
+            settings["threads"] = threads
         with _connected(settings) as database:
             yield Workspace(database, table)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prepared(query: Query, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,8 +17,8 @@ _RECORD = (*_TIMES, *_BYTES, "bytes_read", "bytes_fetched", "nth", "wall_s", "n_
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
     """Accesses of cinfo files below folders, each named as its cache. Raises InputError if one is none."""
-    for folder in (place.path for place in places):
-        definition = query(folder.name, folder.absolute().as_uri())
+    for folder in (place.path.absolute() for place in places):
+        definition = query(folder.name, folder.as_uri())
         space.take(definition.reading(site), cinfo_rows.batches(folder))
     return 0
 

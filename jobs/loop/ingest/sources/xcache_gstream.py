@@ -6,14 +6,14 @@ from itertools import chain
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
-from features.common.hosts import names_a_server, plain_address
+from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
-from jobs.loop.ingest.sources.local import captures_in
+from jobs.loop.ingest.sources.local import finished_in
 from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.events import FileClose
-from prefetch.xcache.gstream import MAX_SENDERS, PSEQ_MODULUS, CaptureReader, Numberings
+from prefetch.xcache.gstream import MAX_SENDERS, CaptureReader, Numberings
 
 _SHOWN_HOSTS = 3  # hosts under one name that a warning lists
 _SCHEMA = pa.schema(
@@ -34,8 +34,9 @@ def query() -> sql.Query:
 
     `bytes_missed` is null where it follows from the cache's records before: see `jobs.loop.ingest.fetched`.
     """
-    moments = {f"{name}_us": sql.micros(name) for name in ("attach_t", "detach_t", "received_t")}
-    times, sizes = ("attach_t", "detach_t", "received_t"), ("b_hit", "b_miss", "b_bypass", "b_todisk")
+    times = ("attach_t", "detach_t", "received_t")
+    sizes = ("b_hit", "b_miss", "b_bypass", "b_todisk", "disk_bytes")
+    moments = {f"{name}_us": sql.micros(name) for name in times}
     return sql.Query(
         table=ACCESSES,
         steps=[moments | {"path": urls.plain_path("lfn")}, *sql.with_parts("path")],
@@ -53,8 +54,8 @@ def query() -> sql.Query:
 
 def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier: Earlier) -> int:
     """Accesses of the captures at `places`, one stream in order of their names; see `workspace.Decode`."""
-    numberings, senders = Numberings(PSEQ_MODULUS), Senders(site)
-    events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in captures_in(places))
+    numberings, senders = Numberings(), Senders(site)
+    events = chain.from_iterable(_file_rows(space, file, numberings, senders) for file in finished_in(places))
     space.take(query().reading(site), batches_of(events, _SCHEMA))
     space.alarms += senders.alarms()
     return numberings.n_lost
@@ -72,7 +73,7 @@ class Senders:
 
     def cache(self, event: FileClose) -> str | None:
         """The cache that sent `event`, null if nothing names it."""
-        host = plain_address(event.host.removeprefix("[").removesuffix("]"))
+        host = event.address
         if (named := self._site.cache_of(host, event.port)) is not None:
             return named
         name = event.inst or event.site or host * names_a_server(host)
@@ -84,9 +85,7 @@ class Senders:
     def alarms(self) -> Iterator[str]:
         for name, hosts in sorted(self._hosts.items()):
             if len(hosts) > 1:
-                servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + (
-                    " …" if len(hosts) > _SHOWN_HOSTS else ""
-                )
+                servers = ", ".join(sorted(hosts)[:_SHOWN_HOSTS]) + " …" * (len(hosts) > _SHOWN_HOSTS)
                 yield (
                     f"{servers} report as {name!r} and count as one cache; if they are several, say which is "
                     f'which: hosts = ["{min(hosts)}"] in [caches.NAME]'

@@ -12,7 +12,7 @@ from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fstream_pairs, sql, urls
-from jobs.loop.ingest.sources.local import captures_in
+from jobs.loop.ingest.sources.local import finished_in
 from jobs.loop.ingest.sources.workspace import Earlier, Workspace, batches_of
 from prefetch.xcache.fstream import Closed
 from prefetch.xcache.fstream_capture import Access, Fault, FstreamReader, LoneClose, Server
@@ -57,10 +57,10 @@ def decode(space: Workspace, places: Sequence[InputFile], *, site: Site, earlier
     They are read as one stream in order of the files' names. An open without a close stays without end and
     bytes, until a later pull brings the close. So does one that overtook its open. See `workspace.Decode`.
     """
-    reader, uri = FstreamReader(), places[0].uri
+    reader, uri = FstreamReader(), places[0].uri if places else ""
 
     def rows() -> Iterator[dict[str, object]]:
-        for file in captures_in(places):
+        for file in finished_in(places):
             try:
                 yield from (_row(record, file.uri, site) for record in reader.read(file))
             except NotPlainError as error:

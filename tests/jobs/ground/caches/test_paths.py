@@ -14,7 +14,7 @@ from rucio.rse.translation import RSEDeterministicTranslation
 from features.common.arrays import BoolArray
 from features.common.errors import ConfigError
 from features.schema import CONTENTS
-from jobs.ground.caches.inventory import is_here
+from jobs.ground.caches.inventory import is_here, redirector_of
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import MomentKey
@@ -220,3 +220,11 @@ def test_of_several_copies_the_one_counts_that_the_hash_names(tmp_path: Path) ->
     assert late is not None
     assert late.tolist() == [of == "a" for of in by_hash]
     assert "c" not in owners(site(tmp_path / "4"), serving={"a", "b"}, held={"c": NAMES})
+
+
+@pytest.mark.parametrize("url", ["root://c:port", "root://c:99999", "root://[::1"])
+def test_a_node_whose_url_has_no_port_is_a_wrong_setting(tmp_path: Path, url: str) -> None:
+    settings = site(tmp_path)
+    settings.caches["c"] = settings.caches["c"].model_copy(update={"url": url})
+    with pytest.raises(ConfigError, match=r"caches\.c\.url"):
+        redirector_of(settings, settings.caches["a"])

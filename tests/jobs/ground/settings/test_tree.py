@@ -93,6 +93,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
         ('[features]\nhorizons = ["100m", "30d"]\n', "features", "multiples of cycle"),
         ("[plan\n", "site.toml", "not TOML"),
         ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "http://x"\ncapacity = 1\n', "caches.x", "root://"),
+        ('[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x:y"\ncapacity = 1\n', "caches.x", "Port"),
         (
             '[caches.x]\nname = "x"\nkind = "xcache"\nurl = "root://x"\ncapacity = 9\n'
             "watermarks = [0.9, 0.8]\n",
@@ -108,6 +109,7 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "caches of one site have one redirector: a has root://r:1",
         ),
         (f'{A}{CACHE}hosts = ["H"]\n{B}{CACHE}hosts = ["H"]\n', "caches", "H is a host of b too"),
+        (f'{A}{CACHE}rse = "XC"\n{B}{CACHE}rse = "XC"\n', "caches.b", "XC is the RSE of a too"),
         ('[benefit]\nmedium = "tape"\n', "medium", "must be one of"),
         ('[study]\nsmall_file = "tiny"\n', "study.small_file", "tiny"),
         (f'[caches.a]\nname = "x"\n{CACHE}{B}{CACHE}', "caches.a", "must be 'a'"),
@@ -137,6 +139,12 @@ def test_a_cache_in_two_files_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text(f'[caches.a]\nname = "a"\n{CACHE}')
     (tmp_path / "caches" / "a.toml").write_text(f'name = "a"\n{CACHE}')
     with pytest.raises(ConfigError, match=r"caches/a\.toml.*base\.toml"):
+        load(tmp_path)
+
+
+def test_a_folder_whose_settings_have_another_name_than_base_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text('[region]\nname = "emea"\n')
+    with pytest.raises(ConfigError, match=r"has no base\.toml, and site\.toml is not read"):
         load(tmp_path)
 
 

@@ -16,9 +16,11 @@ import pytest
 from rejects_table import rejects
 
 from features.common.errors import ConflictError
-from features.schema import REJECTS
+from features.schema import ACCESSES, REJECTS
+from jobs.ground.store import locks
 from jobs.ground.store.locks import alone_at, scratch_folder
 from jobs.ground.store.tables import Tables
+from jobs.loop.ingest.sources import workspace
 
 DAYS = ("2026-03-01", "2026-03-02")
 
@@ -152,6 +154,26 @@ def test_the_folder_of_a_killed_process_goes_and_that_of_a_living_one_stays(shar
         aged(theirs)
         with scratch_folder("walk-"):
             assert not theirs.exists()
+
+
+def test_the_folder_of_a_process_that_is_not_seen_from_here_stays(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be in another container, which shares the folder of temporary files."""
+    monkeypatch.setattr(locks, "_account", lambda _: None)
+    with at_work(shared) as (_, theirs):
+        aged(theirs)
+        with scratch_folder("walk-"):
+            assert theirs.is_dir()
+
+
+def test_what_a_killed_pull_had_on_the_disk_goes_with_the_next_one(shared: Path) -> None:
+    left = shared / "cachecast-workspace-killed"
+    left.mkdir()
+    aged(left)
+    with workspace.opened(ACCESSES):
+        assert not left.exists()
+    assert list(shared.iterdir()) == []
 
 
 def test_a_holder_is_no_process_that_locks_a_file_of_this_number_on_another_disk(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import http_answers
 import pytest
 
 from features.common.errors import InputError, ServiceError
@@ -13,7 +14,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.local_site.local import daemon, site
 from jobs.local_site.local.daemon import Daemon
 from jobs.local_site.local.process import Service, Services, running_processes
-from jobs.local_site.local.services import down
+from jobs.local_site.local.services import down, not_by_proxy
+from jobs.operator.operate import asking
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -92,6 +94,12 @@ def test_a_recycled_pid_is_not_ours(
     assert stranger.poll() is None
 
 
+def test_a_process_whose_name_is_no_text_is_seen(tmp_path: Path, keeper: Services) -> None:
+    code = "import pathlib, sys\npathlib.Path('/proc/self/comm').write_bytes(b'\\xff) R')\n"
+    code += "pathlib.Path(sys.argv[1]).write_text('named')\nimport time; time.sleep(600)"
+    assert int(keeper.start(service(tmp_path, code, "odd")).pid) in running_processes()
+
+
 def test_a_service_that_ends_at_once_is_told_with_its_log(tmp_path: Path, keeper: Services) -> None:
     with pytest.raises(ServiceError, match="no such luck"):
         keeper.start(service(tmp_path, "raise SystemExit('no such luck')", "unlucky"))
@@ -115,6 +123,15 @@ def test_a_folder_that_servers_cannot_name_is_refused_before_it_is_made(tmp_path
     with pytest.raises(InputError, match="servers take no folder"):
         site.opened(tmp_path / name, tables=None, xrootd=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_this_machine_is_asked_past_a_site_s_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "example.org,localhost")
+    assert not_by_proxy() == "example.org,localhost,127.0.0.1"
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", not_by_proxy())
+    with http_answers.answering(http_answers.Answers) as url:
+        assert asking.fetched(url) == "answers 501"
 
 
 def test_tables_may_lie_where_servers_have_none(tmp_path: Path) -> None:

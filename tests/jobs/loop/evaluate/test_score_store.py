@@ -63,7 +63,7 @@ def test_a_decision_time_without_a_file_has_no_scores_and_one_that_was_not_score
     sizes = {"item": none.cast(pa.int32()), "size_bytes": none}
     rows = pa.table(sizes | {"recency_s": none, "dataset_recency_s": none})
     store.score(rows, {"recency": by_recency(spec, IDENTITY, IDENTITY)}, FROM_S)
-    reader = store.reader("recency", every_s=3600)
+    reader = Reader(store, "recency", 3600)
     scores = reader(FROM_S)
     assert scores.horizons_s == (3600, 7200)
     assert by_item(store, "recency", FROM_S).shape == (4, 0)
@@ -98,7 +98,7 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(four_times
     store, hour, spec = four_times, 3600, four_times.spec
     at_each = [[0, 1, 2], [0, 1, 3], [0, 3], [2]]
     sizes = [[10, 11, 12], [20, 11, 13], [20, 14], [15]]
-    hourly = store.reader("x", every_s=hour)
+    hourly = Reader(store, "x", hour)
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 2, 3], [1, 3, 1]):
         for after in order:
             scores = hourly(FROM_S + after * hour)
@@ -117,7 +117,7 @@ def test_scores_stand_until_their_file_is_scored_anew_or_no_candidate(four_times
             assert not np.delete(hit_rate(scores), at_each[after]).any()
             assert np.delete(scores.size_bytes, at_each[after]).sum() == 0
         hourly.forget()
-    reader = store.reader("x", every_s=2 * hour)  # a cache that plans less often sees all that came between
+    reader = Reader(store, "x", 2 * hour)  # a cache that plans less often sees all that came between
     assert np.flatnonzero(places(reader(FROM_S + 3 * hour - 1), 4) >= 0).tolist() == [0, 3]
 
 
@@ -134,9 +134,9 @@ def test_plans_in_step_share_a_reader(four_times: ScoreStore, monkeypatch: pytes
         return scores.probability.tobytes() + scores.last_read_s.tobytes()
 
     ways, steps = [None, *four_times.spec.horizons_s] * 4, [0, 2, 1, 2, 3, 0, 2] * 4
-    alone = [[asked(four_times.reader("x", every_s=hour), after, way) for way in ways] for after in steps]
+    alone = [[asked(Reader(four_times, "x", hour), after, way) for way in ways] for after in steps]
     monkeypatch.setattr(ScoreStore, "_take", slowly)
-    reader = four_times.reader("x", every_s=hour)
+    reader = Reader(four_times, "x", hour)
     with ThreadPoolExecutor(6) as pool:
         assert [list(pool.map(partial(asked, reader, after), ways)) for after in steps] == alone
 
@@ -151,7 +151,7 @@ def test_looks_go_on_from_those_before_and_idle_ones_are_forgotten(
         take(store, name, standing, at_s)
 
     monkeypatch.setattr(ScoreStore, "_take", counted)
-    reader = four_times.reader("x", every_s=hour)
+    reader = Reader(four_times, "x", hour)
 
     def plan(after: int, *within: int) -> list[tuple[int, int | None]]:
         """What is read for a plan that looks back by one hour and by two, at each horizon."""
@@ -181,7 +181,7 @@ def test_looks_go_on_from_those_before_and_idle_ones_are_forgotten(
 
 def test_looks_whose_plans_read_elsewhere_are_not_idle(four_times: ScoreStore) -> None:
     hour, within_s = 3600, four_times.spec.horizons_s[0]
-    reader = four_times.reader("x", every_s=hour)
+    reader = Reader(four_times, "x", hour)
     first, second = (reader(FROM_S + after * hour, within_s) for after in (3, 1))
     reader._looks[0].asked_s = 0
     assert reader(FROM_S + 2 * hour, within_s) is not second

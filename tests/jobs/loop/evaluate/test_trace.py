@@ -58,7 +58,8 @@ def answer(folder: Path) -> dict[str, Any]:
     ]
     pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
     (folder / "own.py").write_text("def never(trace, capacity_bytes, hit):\n    return 0\n")
-    return answered(path, "--out", str(folder / "page.html"), "--policy", f"{folder / 'own.py'}:never")
+    own = ("--policy", f"{folder / 'own.py'}:never,steward")
+    return answered(path, "--out", str(folder / "page.html"), *own)
 
 
 def test_the_learned_order_saves_what_recency_does_not(answer: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ def names_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def remembered(names: pa.Array) -> pa.Array:
         if new := [name for name in names.to_pylist() if name not in PLAIN]:
-            PLAIN.update(zip(new, plain_names(pa.array(new)).to_pylist(), strict=True))
+            PLAIN.update(zip(new, plain_names(pa.array(new, pa.string())).to_pylist(), strict=True))
         return pa.array([PLAIN[name] for name in names.to_pylist()], pa.string())
 
     monkeypatch.setattr(queued_files, "plain_names", remembered)

@@ -27,9 +27,9 @@ from jobs.loop.ingest import pull, pull_input
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
-from jobs.loop.ingest.sources.local import captures_in, places_at
+from jobs.loop.ingest.sources.local import finished_in, places_at
 from prefetch.xcache.events import frame
-from prefetch.xcache.gstream import PSEQ_MODULUS, Numberings
+from prefetch.xcache.gstream import Numberings
 
 STOP_S = 30.0
 """A busy machine may take this long; a collector that waits for its next datagram would never stop."""
@@ -105,8 +105,8 @@ def n_kept(folder: Path) -> int:
 
 def captured(folder: Path) -> Capture:
     """All finished captures, as the reader takes them."""
-    numberings = Numberings(PSEQ_MODULUS)
-    captures = [read_capture(path, numberings) for path in captures_in(places_at(str(folder)))]
+    numberings = Numberings()
+    captures = [read_capture(path, numberings) for path in finished_in(places_at(str(folder)))]
     records = tuple(record for capture in captures for record in capture.records)
     return Capture(records, numberings.n_lost, sum(capture.n_malformed for capture in captures))
 
@@ -295,7 +295,7 @@ def test_a_reader_takes_no_file_that_is_being_written(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
     def names(path: str) -> list[str]:
-        return [file.path.name for file in captures_in(places_at(path))]
+        return [file.path.name for file in finished_in(places_at(path))]
 
     assert names(str(tmp_path)) == ["a.capture", "b.capture"]
     assert names(f"{tmp_path}/[abf]*") == ["a.capture", "b.capture"]

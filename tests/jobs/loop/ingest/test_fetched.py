@@ -2,19 +2,20 @@
 
 import dataclasses
 import datetime as dt
-import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from monitoring import Sender
 from pulls import DAY, pulled_text
 from raw_records import catalogue
 
 from features.schema import ACCESSES
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.pull_input import PullSummary
+from prefetch.xcache.events import frame
 
 START_S, DAY_S = 1772323200, 86400
 BLOCK, N_BLOCKS = 2**20, 30
@@ -65,21 +66,14 @@ class Cache:
         )
 
 
-def datagrams(closes: Sequence[Row], inst: str = "xc") -> list[str]:
+def datagrams(closes: Sequence[Row]) -> list[bytes]:
     """A datagram per close, as the collector writes it down."""
-    sent = []
-    for number, close in enumerate(closes):
-        header = {
-            **{"code": "g", "pseq": number % 4096, "stod": 1772323000, "sid": 1},
-            **{"src": {"site": "XC", "host": "h", "port": 1094, "inst": inst}, "gs": {"type": "C"}},
-        }
-        body = f"{json.dumps(header)}\n{json.dumps(close)}\n"
-        sent.append(f"@@{close['detach_t'] + 1} 4000 {len(body) + 1}\n{body}\0")
-    return sent
+    numbered = ((Sender("h", 1094, "xc", "XC", 1772323000, 1, n), close) for n, close in enumerate(closes))
+    return [frame(close["detach_t"] + 1, 4000, sender.gstream(close, ahead=0)) for sender, close in numbered]
 
 
-def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[str]]) -> list[PullSummary]:
-    texts = ("".join(piece) for piece in pieces)
+def pull(tables: Tables, folder: Path, pieces: Sequence[Sequence[bytes]]) -> list[PullSummary]:
+    texts = (b"".join(piece).decode() for piece in pieces)
     return [pulled_text(tables, folder, "xcache_gstream", text, day=DAY) for text in texts]
 
 

@@ -174,6 +174,7 @@ def test_what_a_trace_cannot_say_is_refused(pulled: Pulled) -> None:
         ("rucio_files", json.dumps(FILE | {"bytes": 2**62})),
         ("xcache_gstream", gstream(["/store/x"], size=2**62)),
         ("xcache_gstream", gstream(["/store/x"], b_miss=2**63 - 1)),
+        ("xcache_gstream", gstream(["/store/x"], size=0, blk_size=2**62, n_blks_done=2**62)),
     ],
 )
 def test_bytes_that_no_file_has_are_counted(pulled: Pulled, source: str, text: str) -> None:

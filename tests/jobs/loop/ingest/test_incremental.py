@@ -1,6 +1,8 @@
+import contextlib
 import datetime as dt
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pulls import LOCAL, pulled
@@ -44,6 +46,8 @@ def test_an_hourly_pull_reads_what_is_new(
     (raw / "traces.2026-03-05.jsonl.part").write_text(trace(uuid="half"))
     again = new_in(tables, raw / "traces.2026-03-{01,02,04,05}*")
     assert (counts(again), again.n_duplicates, again.n_rejected) == ((4, 2, 1), 1, {"malformed JSON": 1})
+    for path in (raw, raw / "*05*"):  # what is half written waits, also if all is read again
+        assert pulled(tables, "rucio_traces", path).n_new == 0
     assert counts(new_in(tables, raw / names[1])) == (0, 0, 1)
     os.utime(raw / names[0], (1, 1))
     assert counts(new_in(tables, days)) == (2, 0, 2)
@@ -100,3 +104,20 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     (raw / "gstream-3-20260305T000000Z.capture").write_text(gstream(["/store/f"]))
     both = again()
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())
+
+
+def test_a_pull_that_is_done_needs_no_lock_that_the_next_one_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, pull_it = Settings.load(tables=str(tmp_path / "tables"), env={}), pull_input.pull
+    (tmp_path / "a").write_text(trace())
+    with contextlib.ExitStack() as held:
+
+        def before_another(*args: Any, **options: Any) -> PullSummary:
+            summary = pull_it(*args, **options)
+            held.enter_context(Tables.of(settings).exclusive())
+            return summary
+
+        monkeypatch.setattr(pull_input, "pull", before_another)
+        path, day_s = str(tmp_path / "a"), 1772323200
+        assert pull.run(settings, source="rucio_traces", path=path, day_s=day_s, new_only=True).n_new == 1

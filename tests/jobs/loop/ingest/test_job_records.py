@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,15 @@ def test_a_damaged_record_over_several_lines_is_refused_alone(tmp_path: Path) ->
     summary, left = history(tmp_path / "lost", "[\n" + lost + "\n,\n" + whole[0] + "\n]\n")
     assert len(left) == 1
     assert set(summary.n_rejected) == {"a part of a record: its beginning or its end is missing"}
+
+
+def test_a_text_that_was_cut_takes_no_time(tmp_path: Path) -> None:
+    whole = as_condor_prints(ads()[:1])
+    _, rows = history(tmp_path / "whole", whole)
+    began = time.monotonic()
+    _, left = history(tmp_path / "cut", whole[:-2] + ',\n{\n  "Args": "' + '\\"' * 50_000)
+    assert left == rows
+    assert time.monotonic() - began < 5
 
 
 def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tables: Tables, tmp_path: Path) -> None:

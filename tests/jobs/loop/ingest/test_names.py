@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from cinfo_writer import dump
-from folder_site import write_files
+from cinfo_writer import put
 from pulls import pulled_text
 from raw_records import AT_S, aaa, gstream, hashed, osdf_accesses, osdf_log, tracer, traces
 
@@ -136,8 +135,7 @@ def test_an_inventory_has_the_same_names(tables: Tables, tmp_path: Path) -> None
     cache = tmp_path / "cache"
     for name, size in held.items():
         read = AccessRecord(AT_S, AT_S + 1, 1, 1, 0, 0, 1, 1, 0)
-        info = CInfo(BLOCK, 5 * BLOCK, AT_S, 0, 1, 0, bytes([2**size - 1]), (read,))
-        write_files(cache, [f"{name}.cinfo"], dump(info))
+        put(cache, name, CInfo(BLOCK, 5 * BLOCK, AT_S, 0, 1, 0, bytes([2**size - 1]), (read,)))
     scan.scan(tables, namespace=cache, cache="xc", as_of_s=AT_S, scopes={"/ctao": "acada"})
     rows = tables.read_arrow(CONTENTS).to_pylist()
     assert {row["did"]: row["name"] for row in rows} == {

@@ -95,7 +95,8 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
 
 def test_no_sample_shows_a_user(tables: Tables, tmp_path: Path) -> None:
     """Refused records of users `jdoe` leave no trace of them."""
-    cms = {"data": {"user_dn": '/CN="jdoe', "app_info": "1_jdoe:crab"}, "metadata": {}}
+    collected = {"user": "jdoe", "token_subject": "jdoe", "token_username": "jdoe"}
+    cms = {"data": {"user_dn": '/CN="jdoe', "app_info": "1_jdoe:crab", **collected}, "metadata": {}}
     flat = {"data.user_dn": "/CN=jdoe"}
     atlas = {"usr": "jdoe", "usrdn": "/CN=jdoe", "account": "jdoe", "eventType": "get"}
     cut = '{"data": {"user_dn": "/CN=jdoe'
@@ -103,6 +104,8 @@ def test_no_sample_shows_a_user(tables: Tables, tmp_path: Path) -> None:
         "cms_aaa": [json.dumps(cms), json.dumps(flat), cut],
         "rucio_traces": [json.dumps(atlas)],
         "atlas_popularity": ["2026-03-01\tjdoe\tscope"],
+        "osdf_log": ["[Objectname:/x] [Host:jdoe] [Read:1]"],
+        "pelican": ['{"remote_ip": "jdoe"}'],
     }
     for source, lines in files.items():
         for number, line in enumerate(lines):
@@ -110,5 +113,5 @@ def test_no_sample_shows_a_user(tables: Tables, tmp_path: Path) -> None:
             path.write_text(line)
             pulled(tables, source, path)
     samples = tables.read_arrow(REJECTS)["sample"].to_pylist()
-    assert len(samples) == 5
+    assert len(samples) == 7
     assert not [sample for sample in samples if "jdoe" in sample]

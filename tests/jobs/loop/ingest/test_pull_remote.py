@@ -91,6 +91,15 @@ def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tables: T
     assert new_in(tables, folder).n_rows == 0
 
 
+@pytest.mark.parametrize("source", ["xcache_gstream", "xrootd_fstream"])
+def test_a_folder_in_which_no_file_is_finished_yet_is_no_error(
+    folder: str, tables: Tables, source: str
+) -> None:
+    put(folder, {"a.capture.part": capture(6)})
+    for new in (True, False):
+        assert pulled(tables, source, folder, new_only=new).n_rows == 0
+
+
 def test_an_f_stream_in_several_places_is_the_same(folder: str, data: Path, tmp_path: Path) -> None:
     lines = gzip.decompress((data / "osdf_fstream_packets.jsonl.gz").read_bytes()).splitlines(keepends=True)
     half = len(lines) // 2
@@ -193,6 +202,9 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
         ("xcache_gstream", "webhdfs://nn:9870/x", InputError, "this machine, hdfs:// and s3a://"),
         ("xcache_gstream", "s3a://bucket/*", InputError, "s3a://bucket/prefix"),
         ("xrootd_fstream", "hdfs://127.0.0.1:9/x", ServiceError, "is it up"),
+        ("rucio_traces", "s3a://KEY:s3cr3t@bucket/x", InputError, "s3a://bucket/x by a login in its URL"),
+        ("rucio_traces", "s3a://KEY:s3cr3t/+s3cr3t@bucket/x", InputError, "s3a://bucket/x by a login"),
     ):
-        with pytest.raises(kind, match=reason):
+        with pytest.raises(kind, match=reason) as caught:
             pull.run(settings, source=source, path=path, day_s=START_S)
+        assert "s3cr3t" not in str(caught.value)

@@ -82,24 +82,30 @@ def known(tables: Tables, *, as_of_s: int = AS_OF, cache: str = "xc1", site: str
     return queue.known_work(tables, as_of_s=as_of_s, cache=cache, site=site)
 
 
-def test_a_queue_in_json_lines_csv_and_json_says_the_same(tables: Tables, tmp_path: Path) -> None:
+def test_a_queue_says_the_same_in_json_lines_csv_json_and_with_an_order_mark_and_nulls(
+    tables: Tables, tmp_path: Path
+) -> None:
     jobs = [
         {"job_id": 1, "dataset": DATASET, "n_jobs": 12, "expected_start": "2026-03-01T06:00:00Z"},
         {"job_id": "2", "file": lfn(30), "known_at": "2026-02-28T23:00:00Z", "priority": 3},
     ]
-    (tmp_path / "a.json").write_text(json.dumps({"jobs": jobs}))
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8-sig")
     (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, jobs)))
     (tmp_path / "c.csv").write_text(
         "job_id,dataset,file,n_jobs,expected_start,known_at\n"
-        f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n"
+        f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n",
+        encoding="utf-8-sig",  # as Excel and PowerShell write
     )
+    (tmp_path / "d.csv").write_text("\ufeff" + (tmp_path / "c.csv").read_text())
+    nulls = dict.fromkeys(("dataset", "file", "files", "n_jobs", "certainty", "until", "site"))
+    (tmp_path / "e.json").write_text("\ufeff" + json.dumps([nulls | job for job in jobs]))
     found = []
-    for name in ("a.json", "b.jsonl", "c.csv"):
+    for name in ("a.json", "b.jsonl", "c.csv", "d.csv", "e.json"):
         queue.run(settings_of(tables), name="q", source=str(tmp_path / name), as_of_s=AS_OF)
         rows = tables.read_arrow(QUEUE).sort_by("job_id").to_pylist()
         found.append(rows)
         assert tables.read_arrow(REJECTS).num_rows == 0 if tables.exists(REJECTS) else True
-    assert found[0] == found[1] == found[2] and len(found[0]) == 2
+    assert all(rows == found[0] for rows in found) and len(found[0]) == 2
     assert (found[0][0]["n_jobs"], found[0][0]["expires_at"]) == (12, at(AS_OF + 6 * HOUR_S + DAY_S))
     files = {row["did"]: row for row in known(tables).files.to_pylist()}
     # File 19 is of the dataset, but was not known yet.
@@ -471,7 +477,11 @@ class Batch(http_answers.Answers):
 answering = partial(http_answers.answering, Batch)
 
 
-def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(tables: Tables) -> None:
+def test_a_queue_is_asked_by_url_with_a_token_of_the_environment(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("default login ada password of-another-server\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     trusted = settings_of(tables, QUEUE__TOKEN="s3cret")
     with answering() as url:
         asked = f"{url}/queue?key=hidden"
@@ -500,7 +510,7 @@ def site(tables: Tables, tmp_path: Path) -> list[str]:
 def test_a_prefill_fetches_journals_and_is_known_to_the_next_plan(
     tables: Tables, tmp_path: Path, site: list[str]
 ) -> None:
-    (tmp_path / "list.txt").write_text(f"# of a task\ncms:{lfn(0)}\n\n{lfn(1)}\n/store/no/such.root\n")
+    (tmp_path / "list.txt").write_text(f"\ufeff# of a task\ncms:{lfn(0)}\n\n{lfn(1)}\n/store/no/such.root\n")
     asked = ["prefill", "--cache", "dir", "--files", str(tmp_path / "list.txt"), "--jobs", "3", *site]
     shown = call(*asked, "--dry-run")
     wanted = {lfn(i) for i in (0, 1) if i in PLANNED}

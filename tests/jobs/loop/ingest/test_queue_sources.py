@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import check_entries
 from jobs.loop.ingest.queues import answers, arc, rucio_server, schedd
-from jobs.loop.ingest.queues.answers import entries_of, read_answer
+from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer
 from jobs.loop.ingest.queues.place import Place, Refused
 from jobs.loop.push.prefill import PrefillRequest, with_described
 from prefetch.rucio.session import Session
@@ -52,6 +52,11 @@ def answer(source: object, **more: int) -> list[object]:
     return read_answer(str(source), token="", timeout_s=more.pop("timeout_s", 30), **more)
 
 
+def stated(raw: list[object], kind: Kind = "auto") -> list[dict[str, Any]]:
+    """The entries of a queue's answer, but for what is refused."""
+    return [entry for entry in entries_of(raw, kind, Place(AS_OF)) if isinstance(entry, dict)]
+
+
 def bindings(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "pass") -> None:
     """Bindings of the names and parameters of HTCondor's `htcondor2`, for processes started here."""
     folder.mkdir(exist_ok=True)
@@ -76,8 +81,7 @@ def test_a_schedd_is_asked_as_a_file_is_read(
     bindings(tmp_path / "b", monkeypatch)
     ads = answer(address)
     assert [ad["GlobalJobId"] for ad in ads if isinstance(ad, dict)] == jobs
-    stated = [entry for entry in entries_of(ads, "auto", Place(AS_OF)) if isinstance(entry, dict)]
-    assert [entry["files"] for entry in stated] == [["/store/mc/f.root"]] * len(jobs)
+    assert [entry["files"] for entry in stated(ads)] == [["/store/mc/f.root"]] * len(jobs)
 
 
 FAULTS = {
@@ -241,7 +245,7 @@ def test_of_rucio_only_what_comes_to_our_sites_is_kept() -> None:
     place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE", "EDGE-LCG2*")})
     for rse, is_kept in (
         *(("EDGE-LCG2_DATADISK", True), ("T2_DE_EDGE", True), ("EDGE_DISK", True)),
-        *(("FAR_DISK", False), ("EDGEWAY_DISK", False)),
+        *(("FAR_DISK", False), ("EDGEWAY_DISK", False), ("T2_DE_EDGE_Disk", True)),
     ):
         for kind, name in (("transfer-done", "dst-rse"), ("deletion-done", "rse")):
             payload = {"scope": "s", "name": "n", name: rse, "src-rse": "EDGE_DISK"}
@@ -280,11 +284,10 @@ def control_folder(folder: Path, *, is_new: bool) -> None:
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_control_folder_gives_the_jobs_that_have_not_ended(tmp_path: Path, *, is_new: bool) -> None:
     control_folder(tmp_path, is_new=is_new)
-    entries = list(entries_of(answer(tmp_path), "auto", Place(AS_OF)))
-    stated = [(entry["job_id"], entry["files"]) for entry in entries if isinstance(entry, dict)]
-    assert sorted(stated) == [(f"arc:aaabbb{n}", [f"root://o//store/aaabbb{n}.root"]) for n in (1, 2, 3)]
-    assert len(entries) == len(stated) + 1  # the one without a description
-    assert {entry["owner"] for entry in entries if isinstance(entry, dict)} == {"/CN=eve"}
+    raw = answer(tmp_path)
+    jobs = sorted((entry["job_id"], entry["files"], entry["owner"]) for entry in stated(raw))
+    assert jobs == [(f"arc:aaabbb{n}", [f"root://o//store/aaabbb{n}.root"], "/CN=eve") for n in (1, 2, 3)]
+    assert len(raw) == len(jobs) + 1  # the one without a description
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Path, "iterdir"), (arc, "is_control")])
@@ -303,10 +306,7 @@ def test_a_control_folder_that_may_not_be_read_is_no_empty_one(
 def test_descriptions_without_end_fill_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     control_folder(tmp_path, is_new=False)
     monkeypatch.setattr(arc, "MOST_CHARS", 100)
-    read_in = [
-        entry for entry in entries_of(answer(tmp_path), "auto", Place(AS_OF)) if isinstance(entry, dict)
-    ]
-    assert len(read_in) == 1
+    assert len(stated(answer(tmp_path))) == 1
 
 
 HOSTILE = {
@@ -374,9 +374,8 @@ def test_of_expressions_without_end_some_are_asked_about(monkeypatch: pytest.Mon
     monkeypatch.setattr(rucio_server, "MOST_EXPRESSIONS", 2)
     raw = rucio_server.asked(cast(Session, Server()), AS_OF)
     assert Server.asked == ["rules", "RSEs", "RSEs"]
-    entries = list(entries_of(raw, "rucio", Place(AS_OF)))
-    assert [entry["dataset"] for entry in entries if isinstance(entry, dict)] == ["s:0", "s:1"]
-    assert len(entries) == 5
+    assert [entry["dataset"] for entry in stated(raw, "rucio")] == ["s:0", "s:1"]
+    assert len(raw) == 5
 
 
 def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) -> None:
@@ -393,10 +392,10 @@ def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) 
         (folder / f"rucio-{number}-x.jsonl").write_bytes(b"".join(half))
     place = Place(AS_OF, {"EDGE": ("EDGE", "T2_DE_EDGE")}, rses=("EDGE_CACHE",))
 
-    def stated(raw: list[object]) -> list[str]:
+    def entries(raw: list[object]) -> list[str]:
         return sorted(str(entry) for entry in entries_of(raw, "rucio", place) if isinstance(entry, dict))
 
-    assert stated(answer(folder)) == stated([json.loads(line) for line in messages]) != []
+    assert entries(answer(folder)) == entries([json.loads(line) for line in messages]) != []
     assert not any(
         word in b"".join(content) for word in (b"eve@example", b"fts.example", b"globus", b"davs://")
     )

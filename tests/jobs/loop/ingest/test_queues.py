@@ -6,11 +6,13 @@ import datetime as dt
 import importlib.util
 import json
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import classad2
+import duckdb
 import pyarrow as pa
 import pytest
 from cases import cases
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from table_rows import put_files
 
 from features.common.errors import InputError
+from features.common.names import literal
 from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
@@ -26,6 +29,7 @@ from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check
 from jobs.loop.ingest.queues import classads, rucio
 from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
 from jobs.loop.ingest.queues.place import Place, folded
+from jobs.loop.ingest.sources import sql
 
 ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests/golden/queue"
@@ -204,15 +208,20 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
         assert samples and "eve" not in str(samples) and "s3cret" not in str(samples)
 
 
-def test_entries_of_a_table_without_work_and_certainty_count_as_sure(tables: Tables) -> None:
-    """A table of before has neither column."""
-    write(
-        tables, "q", [{"job_id": "1", "file": "/store/mc/f.root", "n_jobs": 3, "work": "w", "certainty": 0.1}]
-    )
-    (path,) = Path(tables.root, "queue").rglob("*.parquet")
-    rows = pa.parquet.read_table(path, partitioning=None)
-    pa.parquet.write_table(rows.drop_columns(["work", "certainty"]), path)
-    assert known(tables) == [(3, 1.0)]
+def test_no_token_of_what_a_job_names_is_kept(tables: Tables) -> None:
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2VjcmV0"
+    asked = [f"root://o//store/mc/f.root?authz=Bearer%20{token}", f"/store/mc/g.root%3Fauthz={token}"]
+    asked.append(f"srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root?authz={token}")
+    write(tables, "condor", [JOB | {"Args": " ".join(asked)}])
+    stated = {"job_id": "1", "files": asked}
+    write(tables, "entries", [stated, stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}])
+    rows = tables.read_arrow(QUEUE).to_pylist()
+    srm = "srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root"
+    assert {row["input"] for row in rows} == {"root://o//store/mc/f.root", "/store/mc/g.root", srm}
+    rejects = tables.read_arrow(REJECTS).to_pylist()
+    assert len(rows) == 6 and len(rejects) == 2
+    assert "eyJ" not in str(rejects) and "c2Vj" not in str(rejects)
+    assert known(tables) == [(2, 1.0)]
 
 
 ABSURD: tuple[object, ...] = (
@@ -284,6 +293,28 @@ def test_an_ad_that_would_end_the_library_s_stack_costs_itself_alone(tmp_path: P
         assert len(accepted_of(tmp_path / "q").rows) <= 1
 
 
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"root://h//{':a=' * MANY}/x",
+        '/Expr("' + '\\"' * MANY + ")/",
+        f"/Expr({'a' * MANY})/",
+        "/Expr(" + '"' + '\\"' * 4_000 + f"{'a' * 4_000})/",
+    ],
+    ids=["options", "quotes", "a word", "short ones"],
+)
+def test_what_a_job_may_write_takes_no_time(value: str) -> None:
+    began = time.monotonic()
+    ads = [JOB | {"GlobalJobId": f"ce#{n}.0#2", "Args": value} for n in range(9)]
+    assert accepted([*ads]).n_entries == 9
+    HOOK.read_ads(f"A = {' ' * MANY}{value}\nB = 1")
+    HOOK.read_ads(f'A = "{" " * MANY}x"')
+    assert time.monotonic() - began < 2
+
+
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
 def test_json_without_end_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "q.json").write_text(text)
@@ -349,6 +380,14 @@ def test_ads_say_what_the_library_says_in_each_of_its_forms(fields: dict[str, An
         assert {name: plain(classads.value_of(name.lower(), names)) for name in fields} == values, form
     (by_hook,) = HOOK.read_ads(ad.printOld())
     assert HOOK._text(by_hook["Args"]) == values["Args"]
+
+
+def test_a_task_of_crab_is_stored_as_job_records_have_it_and_not_by_its_users_name() -> None:
+    crab, salt = "260301_000000:alice_crab_mine", "salt"
+    queued = accepted([JOB | {"CRAB_ReqName": crab}], dataclasses.replace(PLACE, salt=salt))
+    ((hashed,),) = duckdb.sql(f"SELECT {sql.hashed_user(literal(crab), salt)}").fetchall()
+    assert [row["work"] for row in queued.rows.values()] == [f"crab:{hashed}"]
+    assert "alice" not in str(queued.rows)
 
 
 @pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])

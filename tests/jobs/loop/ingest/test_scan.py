@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from cachecast_main import asked
-from cinfo_writer import dump
-from folder_site import write_files
+from cinfo_writer import put
 from pulls import pulled
 
 from features.common.errors import ConfigError
@@ -21,13 +20,9 @@ START = 1772323200
 AS_OF = START + 86400
 
 
-def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> bytes:
+def cinfo(*starts: int, end: int = 100, merged: int = 0, blocks: bytes = b"\x0f") -> CInfo:
     accesses = [AccessRecord(at, end and at + end, 1, 100, merged, 0, 10**6, 500, 7) for at in starts]
-    return dump(CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses)))
-
-
-def put(namespace: Path, name: str, content: bytes) -> None:
-    write_files(namespace, [f"{name}.cinfo"], content)
+    return CInfo(BLOCK, 4 * BLOCK, START, 0, len(starts), 0, blocks, tuple(accesses))
 
 
 def test_a_scan_tells_what_is_held_and_what_was_read(tables: Tables, tmp_path: Path, data: Path) -> None:
@@ -74,7 +69,7 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tables: Tables, tmp_path: P
 
 
 def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
-    tables: Tables, tmp_path: Path
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = tmp_path / "xc1"
     put(namespace, "/store/user/a.root", cinfo(START, START + 500))
@@ -83,11 +78,8 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
     # The cache merges the two records it has, and notes a third.
     merged = AccessRecord(START, START + 600, 2, 200, 1, 0, 2 * 10**6, 1000, 14)
     third = AccessRecord(START + 9000, START + 9100, 1, 100, 0, 0, 10**6, 0, 0)
-    put(
-        namespace,
-        "/store/user/a.root",
-        dump(CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))),
-    )
+    info = CInfo(BLOCK, 4 * BLOCK, START, 0, 3, 0, b"\x0f", (merged, third))
+    put(namespace, "/store/user/a.root", info)
     (namespace / "store/user/gone.root.cinfo").unlink()
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 3600)
     assert (answer.files, answer.new_accesses, answer.known_accesses) == (1, 1, 1)
@@ -95,8 +87,10 @@ def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(
     assert reads == [1, 1, 1, 1]
     assert [part.n_rows for part in tables.head(CONTENTS).partitions.values()] == [2, 1]
     # A pull of a folder that is called as the cache tells the same accesses.
-    summary = pulled(tables, "xcache_cinfo", namespace)
-    assert (summary.n_new, summary.n_duplicates) == (0, 2)
+    monkeypatch.chdir(namespace)
+    for path in (str(namespace), "."):
+        summary = pulled(tables, "xcache_cinfo", path)
+        assert (summary.n_new, summary.n_duplicates) == (0, 2)
 
     shutil.rmtree(namespace / "store")
     answer = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF + 7200)
@@ -155,7 +149,7 @@ def test_the_earliest_scan_says_what_was_fetched(tmp_path: Path) -> None:
         tables = Tables(str(tmp_path / order[0] / "tables"))
         for name in order:
             path = tmp_path / order[0] / name / "xc1"
-            put(path, "/store/user/a.root", dump(states[name]))
+            put(path, "/store/user/a.root", states[name])
             pulled(tables, "xcache_cinfo", path)
         rows = tables.read_arrow(ACCESSES).sort_by("accessed_at").to_pylist()
         missed_bytes.append([row["bytes_missed"] for row in rows])

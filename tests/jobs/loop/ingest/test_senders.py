@@ -17,6 +17,7 @@ from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import doctor
+from prefetch.xcache.events import frame
 
 START = 1772323200
 
@@ -25,7 +26,7 @@ def close(host: str, at: int, inst: str = "atlas-xcache") -> bytes:
     """A frame of a capture: one close at a server."""
     record = monitoring.close("/store/f", 1000, START + at + 1, b_hit=1000, b_miss=0, remotes=[])
     body = Sender(host, 1094, inst, "", START, len(host), at).gstream(record, ahead=0)
-    return b"@@%d 9931 %d\n%s" % (START + at + 2, len(body), body)
+    return frame(START + at + 2, 9931, body)
 
 
 def caches(tables: Tables) -> list[Any]:

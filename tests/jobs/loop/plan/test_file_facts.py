@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,15 @@ def test_a_record_that_got_a_size_wrong_changes_no_share(tables: Tables) -> None
     rows = [{"size_bytes": size} for size in (100, 100, 0, None, 7)]
     tables.replace_arrow(ACCESSES, accesses(rows, accessed_at=AS_OF - 5 * HOUR, dataset="s:d", read_bytes=20))
     assert read_shares(tables, as_of_s=int(AS_OF.timestamp())) == {"s:d": 0.2}
+
+
+def test_absurd_reads_make_no_absurd_share(tables: Tables) -> None:
+    absurd: list[dict[str, int]] = [{"read_bytes": -(2**62)}, {"read_bytes": 0, "n_reads": 0}]
+    at: dict[str, Any] = {"accessed_at": AS_OF - 5 * HOUR, "dataset": "s:d", "size_bytes": 100}
+    for n_many, expected in ((0, 1 / 3), (3, 0.0)):
+        many = [{"read_bytes": 0, "n_reads": 2**62}] * n_many
+        tables.replace_arrow(ACCESSES, accesses([{"read_bytes": 100}, *absurd, *many], **at))
+        assert read_shares(tables, as_of_s=int(AS_OF.timestamp())) == {"s:d": pytest.approx(expected)}
 
 
 REGIONS = {

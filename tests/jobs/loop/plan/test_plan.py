@@ -8,14 +8,14 @@ import pytest
 from access_rows import accesses
 
 from features.common.errors import InputError, StaleInputError
-from features.common.times import as_of_label, day_label
+from features.common.times import DAY_S, as_of_label, day_label
 from features.results import ARRIVALS
 from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS
 from jobs.ground.settings.plan import RuleSettings, SourceSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
-from jobs.loop.plan.cache_state import CacheAtMoment, origin_bytes
+from jobs.loop.plan.cache_state import CacheAtMoment, inflows, origin_bytes
 from jobs.loop.plan.items import FileFilter, planned_files
 from prefetch.journal.tables import Try
 from prefetch.plan.rules import is_control
@@ -136,6 +136,19 @@ def test_an_absurd_inflow_empties_no_cache(tables: Tables, claimed: list[int]) -
     assert summary.prefetch_bytes <= 0.05 * 100 * MB
     assert any("implausible-inflow" in alarm for alarm in summary.alarms) == (max(claimed) > 0)
     assert summary.pin > 0  # dropped by no figure that cannot be
+
+
+@pytest.mark.parametrize(
+    ("cycle_s", "expected"), [(DAY_S, [7]), (DAY_S // 2, [1, 6]), (5 * 3600, [0, 2, 0, 4])]
+)
+def test_an_inflow_is_that_of_whole_cycles(tables: Tables, cycle_s: int, expected: list[int]) -> None:
+    times = ((1, DAY_S), (2, DAY_S // 2), (4, 1))
+    rows = [
+        {"bytes_missed": n, "accessed_at": dt.datetime.fromtimestamp(AS_OF - ago_s, dt.UTC)}
+        for n, ago_s in times
+    ]
+    tables.replace_arrow(ACCESSES, accesses(rows, cache="xc1", source="xcache_gstream"))
+    assert inflows(tables, CACHE, as_of_s=AS_OF, cycle_s=cycle_s, assumed=0.0) == (expected, None)
 
 
 def test_what_is_fetched_is_likely_unread_and_charged(tables: Tables) -> None:

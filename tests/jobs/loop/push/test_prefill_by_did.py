@@ -89,7 +89,7 @@ def test_a_dataset_of_rucio_is_fetched_to_its_paths(site: Site, tmp_path: Path) 
     listed = tmp_path / "names"
     path, dry = hashed(SCOPE, NAMES[0], PREFIX), ("prefill", "--cache", "dir", "--dry-run", *options)
     for n, name in enumerate((path, f"root://x:1/{path}?authz=t", f"{SCOPE}:{NAMES[0]}")):
-        listed.write_text(name + "\n")
+        listed.write_text(name + "\n", encoding="utf-8-sig")
         answer = asked(*dry, "--files", listed, "--jobs", str(n + 1))
         assert (answer["files"], answer["unknown"], answer["on_disk"]) == (1, 0, 1)
 

@@ -42,7 +42,6 @@ from jobs.loop.push import push as job
 from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import LeasedItems
 from prefetch.push.push import PushSummary
 from prefetch.push.worker import UNMEASURED_S
 
@@ -220,8 +219,8 @@ def test_a_clock_that_was_a_year_ahead_costs_no_plan_and_no_pin(conf: Path) -> N
         ]
         work.journal.plans.record_plan(plan, now_s=time.time())
         with work.journal.leases.held("d", time.time) as lease:
-            (pin,) = LeasedItems(lease).begin(Action.PIN, 1, now_s=time.time())
-            LeasedItems(lease).finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
+            (pin,) = lease.begin(Action.PIN, 1, now_s=time.time())
+            lease.finish({pin.item_id: Receipt(ItemState.DONE)}, now_s=time.time())
     with working(conf, days_later=400) as wrong:
         summary = job.push_rest(wrong, on_progress=lambda *_: None)
         assert (summary.pushed, summary.expired) == (0, 1)
@@ -424,6 +423,7 @@ def test_a_journal_that_is_lost_is_replaced_by_the_operator_alone(
 ) -> None:
     """Its pins would be forgotten without a word, and a steward would evict what they hold."""
     tables = Tables(Settings.load(conf, env={}).tables.root)
+    tables.replace_rows(RECEIPTS, [], MomentKey.at(AS_OF + 10**8, "d"))  # by a clock that was ahead
     fetched_and_pinned(tables)
     for at_s in (AS_OF - 3600, AS_OF):
         push(conf, "run", "--as-of", as_of_label(at_s))

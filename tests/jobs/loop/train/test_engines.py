@@ -66,6 +66,15 @@ def states_of(tables: Tables, spec: FeatureSpec) -> States:
     return States(tables, spec, "r", {}, lambda days: LocalEngine())
 
 
+def check_rebuilt(carried: Tables, worlds: Worlds, as_of_s: int, *tables: Table) -> Tables:
+    """The features and `tables` are those made of all reads at once, which are returned."""
+    rebuilt = fill(Tables(f"{carried.root}-{as_of_s}"), worlds)
+    compute(rebuilt, worlds, [as_of_s])
+    for table in (worlds.spec.features_table, *tables):
+        assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
+    return rebuilt
+
+
 def instants(worlds: Worlds, *cycles: int) -> list[int]:
     return [worlds.start + k * worlds.spec.cycle_s for k in cycles]
 
@@ -123,10 +132,7 @@ def test_a_cycle_at_a_time_is_the_same_as_one_rebuild(tmp_path: Path) -> None:
         states = states_of(carried, worlds.spec)
         assert states.source(carried.snapshot(ACCESSES), as_of_s).since == since
         compute(carried, worlds, [as_of_s])
-        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
-        compute(rebuilt, worlds, [as_of_s])
-        for table in (worlds.spec.features_table, STATES):
-            assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
+        check_rebuilt(carried, worlds, as_of_s, STATES)
         as_ofs = sorted(key[1] for key in carried.head(STATES).partitions)
         assert as_ofs == [key.as_of for key in (since,) if key is not None] + [as_of_label(as_of_s)]
         since = MomentKey.at(as_of_s, "r")
@@ -144,10 +150,7 @@ def test_a_state_is_written_once_a_day_while_little_is_new(tmp_path: Path) -> No
     for as_of_s in times:
         fill(tables, worlds, known_by_s=as_of_s)
         compute(tables, worlds, [as_of_s])
-        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
-        compute(rebuilt, worlds, [as_of_s])
-        features = worlds.spec.features_table
-        assert written(tables, features, as_of_s) == written(rebuilt, features, as_of_s)
+        check_rebuilt(tables, worlds, as_of_s)
         at_s = [times[0]] if as_of_s < times[4] else [times[0], times[4]]
         assert sorted(key[1] for key in tables.head(STATES).partitions) == [as_of_label(at) for at in at_s]
     since = MomentKey.at(times[4], "r")
@@ -199,10 +202,7 @@ def test_a_counted_read_that_changes_in_place_rebuilds_a_state(tmp_path: Path, n
     fill(tables, worlds, known_by_s=second)
     assert states_of(tables, worlds.spec).source(tables.snapshot(ACCESSES), second).since is None
     compute(tables, worlds, [second])
-    rebuilt = fill(Tables(str(tmp_path / "rebuilt")), worlds, known_by_s=second)
-    compute(rebuilt, worlds, [second])
-    for table in (worlds.spec.features_table, STATES):
-        assert written(tables, table, second) == written(rebuilt, table, second)
+    check_rebuilt(tables, worlds, second, STATES)
 
 
 def test_a_counted_day_that_is_gone_rebuilds_a_state(tmp_path: Path) -> None:
@@ -288,12 +288,8 @@ def test_with_dormant_datasets_a_state_is_the_rebuilt_one(
     for as_of_s in instants(worlds, 4, 7, 10, 12, 13, 15, 18, 19, 24, 31):
         fill(carried, worlds, known_by_s=as_of_s)
         compute(carried, worlds, [as_of_s])
-        rebuilt = fill(Tables(str(tmp_path / f"{as_of_s}")), worlds)
-        compute(rebuilt, worlds, [as_of_s])
         known = remembered(carried, worlds, as_of_s)
-        assert known == remembered(rebuilt, worlds, as_of_s)
-        table = worlds.spec.features_table
-        assert written(carried, table, as_of_s) == written(rebuilt, table, as_of_s)
+        assert known == remembered(check_rebuilt(carried, worlds, as_of_s), worlds, as_of_s)
         awake = written(carried, STATES, as_of_s)
         awake_now = set(zip(awake["kind"], awake["entity"], strict=True))
         woken |= slept & awake_now
@@ -342,11 +338,8 @@ def test_a_state_that_another_process_drops_meanwhile_is_carried_on_all_the_same
 
     monkeypatch.setattr(LocalEngine, "write_features", write_late)
     compute(tables, worlds, [between])
-    rebuilt = fill(Tables(str(tmp_path / "rebuilt")), worlds)
     for as_of_s in (between, fourth):
-        compute(rebuilt, worlds, [as_of_s])
-        features = worlds.spec.features_table
-        assert written(tables, features, as_of_s) == written(rebuilt, features, as_of_s)
+        check_rebuilt(tables, worlds, as_of_s)
 
 
 class Killed(BaseException):

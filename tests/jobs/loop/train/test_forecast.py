@@ -84,6 +84,9 @@ def test_a_time_long_after_the_last_record_is_told(tmp_path: Path) -> None:
     assert alarms_of("34") == ()
     (alarm,) = alarms_of("86")
     assert "no read in the 52 weeks up to --as-of" in alarm
+    series.write_text("dataset,week,accesses\na,2400,0\nb,2401,0\n")
+    (alarm,) = alarms_of("2401")
+    assert "no read in the 2 weeks up to --as-of" in alarm
 
 
 def test_a_daily_series_counts_days_and_keeps_unread_datasets(tmp_path: Path) -> None:

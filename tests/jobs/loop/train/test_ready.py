@@ -23,6 +23,8 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.train import ready
 from jobs.loop.train import training as order
 from jobs.loop.train.engines import RegionData
+from models.learning.order import HorizonTrees
+from models.serving.bundle import OrderModel
 
 AT = parse_as_of("2026-03-05")
 
@@ -115,7 +117,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     small_models(monkeypatch)
 
 
-def learn(store: Tables, *, until_s: int = UNTIL_S, since_s: int = 0) -> order.RegionOrder:
+def learn(store: Tables, *, until_s: int = UNTIL_S, since_s: int = 0) -> tuple[OrderModel, HorizonTrees]:
     data = RegionData(LOCAL, store, FeatureSpec(HOUR, (HOUR,), DAY, DAY), "emea")
     return order.learn(data, since_s=since_s, until_s=until_s, on_progress=lambda *step: None)
 
@@ -133,11 +135,11 @@ def test_an_order_knows_what_it_was_made_of(tmp_path: Path) -> None:
 def test_an_order_says_by_what_it_told_readers_apart(tmp_path: Path) -> None:
     store = Tables(str(tmp_path))
     plant_accesses(store, until_s=UNTIL_S)
-    assert learn(store).model.readers == ()
+    assert learn(store)[0].readers == ()
     rows = store.read_arrow(ACCESSES)
     at = rows.column_names.index("user")
     store.replace_arrow(ACCESSES, rows.set_column(at, "user", pa.array(["somebody"] * rows.num_rows)))
-    assert learn(store).model.readers == ("user",)
+    assert learn(store)[0].readers == ("user",)
 
 
 def test_nothing_is_used_that_was_known_later(tmp_path: Path) -> None:

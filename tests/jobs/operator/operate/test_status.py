@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime as dt
+import json
 import re
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from operator_site import row
 from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
+from typer.testing import CliRunner
 
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
+from jobs.cli.main import app
 from jobs.cli.operation import steward_line
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
@@ -23,7 +26,6 @@ from jobs.operator.operate.prometheus import of_status, of_steward
 from jobs.operator.operate.status import run
 from prefetch.actions import Action, ItemState
 from prefetch.journal.journal import Item, Journal, Receipt
-from prefetch.journal.lease import LeasedItems
 
 AT = "2026-03-01T04:00:00Z"
 NOW_S = parse_as_of("2026-03-01T05:00:00Z")
@@ -68,8 +70,8 @@ def pin(settings: Settings, size_bytes: int) -> None:
     )
     journal.plans.record_plan([item], now_s=NOW_S)
     with journal.leases.held("xc1", lambda: NOW_S) as lease:
-        LeasedItems(lease).begin(Action.PIN, 1, now_s=NOW_S)
-        LeasedItems(lease).finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
+        lease.begin(Action.PIN, 1, now_s=NOW_S)
+        lease.finish({"0": Receipt(ItemState.DONE)}, now_s=NOW_S)
     journal.close()
 
 
@@ -166,8 +168,9 @@ def figures(path: Path) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 
 def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tmp_path: Path) -> None:
-    prometheus.leave(tmp_path / "prom", "state", of_status(run(settings, now_s=NOW_S)))
+    prometheus.leave(str(tmp_path / "prom"), "state", of_status(run(settings, now_s=NOW_S)), pytest.fail)
     samples = figures(tmp_path / "prom" / "cachecast-state.prom")
+    assert samples["cachecast_status_seen_seconds"] == [({"region": "default"}, NOW_S)]
     assert samples["cachecast_cache_held_bytes"] == [({"cache": "xc1"}, 800e9)]
     assert samples["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
     assert ({"cache": "xc1", "action": "pin"}, 2.0) in samples["cachecast_plan_items"]
@@ -205,6 +208,10 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
         pass
     assert len(warnings) == 1
+    env = {"CACHECAST_METRICS__FOLDER": "file", "CACHECAST_PUSH__JOURNAL": "journal.db"}
+    words = ["status", "--json", "--tables", str(tmp_path / "tables")]
+    answer = CliRunner().invoke(app, words, env={key: str(tmp_path / name) for key, name in env.items()})
+    assert [alarm["name"] for alarm in json.loads(answer.stdout)["alarms"]] == ["no-champion"]
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
@@ -236,7 +243,11 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     damaged = run(settings, now_s=NOW_S)
     (alarm,) = damaged.alarms
     assert (damaged.caches[0].steward, alarm.name) == (None, "steward-silent")
-    assert "cannot read what the steward reports in xc1.json" in alarm.text
+    assert "cannot read what the steward reports in xc1.json: it is damaged" in alarm.text
+    path.unlink()
+    path.symlink_to(path)
+    (alarm,) = run(settings, now_s=NOW_S).alarms
+    assert "xc1.json: Too many levels of symbolic links; let this account read it" in alarm.text
     line, since = steward_line(calm), as_of_label(NOW_S - 60)
     assert line.startswith(f"lru (cachecast-emea/3 serves since {since}) beside XRootD 6.2.1: ")
     assert line.endswith("3 files (5 GB) go first, 0 B saved against LRU since 1970-01-01T00:00:00Z")

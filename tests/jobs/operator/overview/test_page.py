@@ -1,5 +1,6 @@
 """The operator's pages by tables written here, and by tables that are missing, damaged or lie."""
 
+import datetime as dt
 import re
 import shutil
 import sqlite3
@@ -7,14 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from access_rows import accesses
 from html_page import Page
 from operator_site import BAD_WORDS, HOSTILE, environment, figures, lfn, loaded, planted
 
 from features.common.errors import printable
 from features.common.times import parse_as_of
-from features.results import PROMOTIONS
-from features.schema import CONTENTS, PLANS
+from features.results import ARRIVALS, PROMOTIONS
+from features.schema import ACCESSES, CONTENTS, PLANS
 from jobs.ground.settings.tree import Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan import plan
 from jobs.loop.plan.cache_state import CacheAtMoment
@@ -22,6 +25,7 @@ from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
 from prefetch.placement.pages import PageRequest
+from prefetch.plan.value import Objective
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {
@@ -60,8 +64,12 @@ def marked(settings: Settings, request: PageRequest = PageRequest(), *, now_s: i
 
 
 def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
+    late = {"source": "rucio_traces", "rows": 3, "rejected_share": 0.0, "complete": False}
+    late |= {"why": "3 reads in 1h, where 40 are usual"}
+    Tables(settings.tables.root).replace_rows(ARRIVALS, [late], MomentKey.at(NOW_S - 600, "default"))
     text = marked(settings).text
     answer = status.run(settings, now_s=NOW_S)
+    assert "incomplete" in {alarm.name for alarm in answer.alarms}
     for alarm in answer.alarms:
         words, remedy = (of.replace("`", "") for of in (alarm.text, alarm.remedy))
         assert f"{alarm.severity} {alarm.name} ({alarm.about}): {words}. To do: {remedy}." in text
@@ -91,6 +99,13 @@ def test_a_region_is_shown_as_the_commands_tell_it(settings: Settings) -> None:
         assert words in text, words
 
 
+def test_reads_of_which_it_is_unknown_what_was_fetched_have_no_ratio(settings: Settings) -> None:
+    at = dt.datetime.fromtimestamp(NOW_S - 600, dt.UTC)
+    reads = accesses([{"accessed_at": at}], cache="xc2", source="xcache_gstream")
+    Tables(settings.tables.root).replace_arrow(ACCESSES, reads)
+    assert "last 24 hours 0 B – 0 B last 24 hours 1 more reads, of which" in marked(settings).text
+
+
 @pytest.mark.parametrize("action", ["", "pin", "evict"])
 def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: str) -> None:
     rows = Tables(settings.tables.root).read_arrow(PLANS, owner="xc1").to_pylist()
@@ -117,6 +132,16 @@ def test_a_file_is_explained_as_by_the_command(settings: Settings, i: int) -> No
     assert [row["action"] for row in planned if row["name"] == lfn(i)] == (
         [explained.action] if explained.action else []
     )
+
+
+@pytest.mark.parametrize(("objective", "unit"), [("bytes", "MB expected to be read"), ("requests", "reads")])
+def test_what_a_file_is_worth_is_in_the_unit_of_the_objective(
+    settings: Settings, objective: str, unit: str
+) -> None:
+    by = settings.model_copy(
+        update={"plan": settings.plan.model_copy(update={"objective": Objective(objective)})}
+    )
+    assert re.search(rf"Value [0-9.]+ {unit}", marked(by, PageRequest("xc1", item=lfn(91))).text)
 
 
 def test_hostile_names_are_text(settings: Settings) -> None:

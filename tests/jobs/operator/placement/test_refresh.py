@@ -156,6 +156,9 @@ def test_a_prefill_adds_to_the_plan_before_it(tables: Tables) -> None:
     put(tables, PLANS, [item("pin", "cms:/f2")], AS_OF - HOUR, "f1")
     put(tables, CONTENTS, [], AS_OF - HOUR, "f1")
     assert {item["did"] for item in acting(tables, "f1")} == {"cms:/n0", "cms:/f1", "cms:/f2"}
+    for n in (1, 2):  # where there are prefills alone, all of the day count
+        put(tables, PLANS, [item("pin", f"cms:/f{n}")], AS_OF - n * 600, "e2")
+    assert {item["did"] for item in acting(tables, "e2")} == {"cms:/f1", "cms:/f2"}
 
 
 def test_fractions_are_those_of_bytes_now_and_after_the_plan(tables: Tables, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from html_page import Page
 from replay_rows import CAPACITY_BYTES, replay_row
 
 from features.results import MODEL_METRICS, RELIABILITY, REPLAY_DAYS, REPLAY_FILLS, REPLAYS
-from features.schema import ACCESSES, FILES, PLANS, arrow_schema
+from features.schema import ACCESSES, FILES, OUTCOMES, PLANS, RECEIPTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.site_report import build
@@ -58,6 +58,36 @@ def test_the_page_is_well_formed_and_its_names_are_harmless(tables: Tables, tmp_
     assert tags.seen.count("script") == 3 + 1  # the points of each plot, and ours
     assert "&lt;script&gt;alert(1)" in page
     assert "likely &amp; &lt;near&gt;" in page
+
+
+def test_the_report_of_a_region_is_of_no_other_in_the_same_tables(tables: Tables, tmp_path: Path) -> None:
+    env = {"CACHECAST_REGION__NAME": "a"}
+    tables.replace_rows(REPLAYS, [replay_row("lru", 7 * 10**12)], ("2026-02-01", "a"))
+    build.run(Settings.load(env=env, tables=tables.root), out=tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text())
+    assert "7 TB" in page.text and "lru+plan" not in page.cells and "lightgbm" not in page.cells
+
+
+def test_what_was_pushed_is_shown_with_what_it_earned_though_others_were_pushed_since(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later = (
+        ("2026-03-01", "2026-03-01T00:00:00Z", "xc1"),
+        ("2026-03-03", "2026-03-03T00:00:00Z", "xc2"),
+    )
+    items = [{"item_id": name, "did": f"cms:/{name}", "action": "pin"} for name in "ab"]
+    done = {"state": "done", "attempts": 1, "bytes": 0, "seconds": 1.0, "updated_at": at(1, 0)}
+    tables.replace_rows(RECEIPTS, [item | done for item in items], first)
+    tables.replace_rows(RECEIPTS, [items[0] | done | {"item_id": "c", "state": "failed"}], later)
+    earned = {"n_hits": 3, "bytes_spent": 0, "bytes_wasted": 0, "use": "read"}
+    earned_by_size = [item | earned | {"bytes_saved": n} for item, n in zip(items, (1000, 4000), strict=True)]
+    tables.replace_rows(OUTCOMES, earned_by_size, first)
+    monkeypatch.setattr(build, "OUTCOME_ROWS", 1)
+    build.run(Settings.load(env={}, tables=tables.root), out=tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text())
+    assert "The plan Of cache xc1 at 2026-03-01T00:00:00Z." in page.text
+    assert "Of cache xc1 at 2026-03-01T00:00:00Z. Receipts: 2 done." in page.text and "5 kB" in page.cells
+    assert "The best of the 2 files" in page.text and "cms:/b" in page.cells and "cms:/a" not in page.cells
 
 
 REGIONS = (Region("near", ("*.es",), 9.0),)
@@ -114,7 +144,10 @@ def test_each_read_counts_once_in_reads_and_bytes_by_cache_and_origin(tmp_path: 
     assert "Hits and misses per day, b, in bytes" not in figures  # one bar is no plot
 
 
-def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(tmp_path: Path) -> None:
+@pytest.mark.parametrize("far_ms", [90.0, None])
+def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_ratio(
+    tmp_path: Path, far_ms: float | None
+) -> None:
     cold = {"bytes_hit": 0, "bytes_missed": 6, "read_bytes": 4}
     warm = {"bytes_hit": 4, "bytes_missed": 0, "read_bytes": 4}
     far, near = {"origin": "far.org:1094"}, {"origin": "SE.PIC.ES:1094"}
@@ -132,7 +165,7 @@ def test_hits_have_the_origin_of_the_last_fetch_and_unknown_reads_are_in_no_rati
     listed = {"did": "listed", "scope": "x", "name": "x", "size_bytes": 4, "known_at": at(1, 1)}
     listed |= {"origins": ["far.org", "T1_ES.es"]}
     tables.replace_arrow(FILES, pa.Table.from_pylist([listed], arrow_schema(FILES)))
-    section = recorded_section(tables, (Region("far", ("*.org",), 90.0), *REGIONS))
+    section = recorded_section(tables, (Region("far", ("*.org",), far_ms), *REGIONS))
     by_name = {row["of"]: row for row in section.rows}
     columns = ("files", "reads", "hit_ratio", "unknown_reads", "read_bytes", "missed_bytes")
     assert {of: tuple(row[name] for name in columns) for of, row in by_name.items()} == {

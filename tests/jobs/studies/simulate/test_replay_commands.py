@@ -111,6 +111,12 @@ def test_an_answer_is_written_as_its_name_says(tiny: Path, tmp_path: Path, comma
         assert written == rows
 
 
+def test_the_bound_alone_is_drawn_too(tiny: Path, tmp_path: Path) -> None:
+    words = ["--policy", "bound", "--capacity", "20", "--out", str(tmp_path / "bound.svg")]
+    cachecast("replay", "--trace", tiny, *words)
+    assert "<svg" in (tmp_path / "bound.svg").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -179,8 +185,11 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     (parts,) = json.loads(cachecast(*words, "steward-lru", "--block-size", "5B").stdout)
     assert (whole["hits"], whole["wan_bytes"]) == (0, 60)
     assert (parts["hits"], parts["wan_bytes"], parts["bytes_requested"]) == (4, 10, 24)
-    with pytest.raises(CachecastError, match="lru caches whole files; choose among steward"):
-        cachecast(*words, "lru,steward-lru", "--block-size", "5B")
+    for policies in ("lru,steward-lru", "bound"):
+        with pytest.raises(CachecastError, match="caches whole files; choose among steward"):
+            cachecast(*words, policies, "--block-size", "5B")
+    with pytest.raises(CachecastError, match="--block-size: 0 must be above 0"):
+        cachecast(*words, "steward-lru", "--block-size", "0")
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
     rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]

@@ -41,7 +41,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
         {"name": name, "accessed_at": dt.datetime.fromtimestamp(at_s, dt.UTC)}
         for at_s, name in sorted(hot + cold)
     ]
-    tables.replace_arrow(ACCESSES, accesses(rows, scope="x", size_bytes=10**6, source="rucio_traces"))
+    tables.replace_arrow(
+        ACCESSES, accesses(rows, scope="x", size_bytes=10**6, source="rucio_traces", site="A")
+    )
     for as_of_s in range(START + 2 * DAY_S, START + 4 * DAY_S, CYCLE):
         rare = [f"cold{i}" for i in range(COLD) if START + 60 + i * 4 * DAY_S // COLD < as_of_s]
         rows = [predicted(f"hot{i}", 0.95) for i in range(HOT)] + [predicted(name, 0.01) for name in rare]
@@ -113,6 +115,8 @@ def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
     fills = tables.read_arrow(REPLAY_FILLS).to_pandas()
     assert np.all(fills["used_bytes"] <= fills["capacity_bytes"])
     assert set(fills["policy"]) == {"lru", "lru+plan"}
+    assert [row["policy"] for row in run(tables, policies=("fifo",), only={"site": "A"})] == ["fifo", "bound"]
+    assert {row["policy"] for row in tables.read_arrow(REPLAYS).to_pylist()} == stored.keys()
 
 
 def test_a_boundary_without_predictions_is_refused_with_the_remedy(tables: Tables) -> None:

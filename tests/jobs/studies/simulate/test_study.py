@@ -18,7 +18,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate.study import answers, study_page, write_study
 from replay.config import CacheConfig
 from replay.read import LoadedTrace
-from replay.study.benefit import SSD, BenefitModel, Region
+from replay.study.benefit import BenefitModel, Region
 from replay.study.categories import Thresholds
 from replay.study.study import Study, StudyConfig, study
 from replay.trace import Trace
@@ -69,7 +69,7 @@ def loaded() -> LoadedTrace:
 def three_weeks(loaded: LoadedTrace) -> Study:
     cache = CacheConfig(60 * 10**9, 0.85, 0.95)
     regions = [Region("europe", ("*.ch",), 16.0), Region("america", ("*.gov",), 150.0)]
-    config = StudyConfig(cache, Thresholds(), regions, BenefitModel(), SSD)
+    config = StudyConfig(cache, Thresholds(), regions, BenefitModel())
     return study(loaded.trace, loaded.details, config)
 
 

@@ -69,6 +69,9 @@ def test_generated_data_says_so_everywhere_and_never_joins_real_records(tmp_path
     arrived = cachecast("arrivals", "--as-of", "2026-03-01", "--tables", tmp_path / "own")
     assert "note: Generated data, not a site's: reads of" in arrived.stderr
     assert "note: Generated" in cachecast(*words).stderr
+    (tmp_path / "raw" / "traces" / "traces.2020-01-01.jsonl").touch()
+    assert "is of another day, and would be pulled too" in cachecast(*words).stderr
+    (tmp_path / "raw" / "traces" / "traces.2020-01-01.jsonl").unlink()
     (tmp_path / "own" / "GENERATED.txt").unlink()
     assert "accesses that were not generated" in cachecast(*words).stderr
 

@@ -13,11 +13,15 @@ import pytest
 from features.common.errors import InputError
 from features.common.times import DAY_S, parse_day
 from features.common.units import parse_bytes
+from jobs.ground.settings.tree import Settings
 from jobs.studies.simulate import worth
 from models.evaluation.metrics import mean_interval
+from replay.comparison import Row
+from replay.curve import lru_curve
 from replay.policies import run_policy
 from replay.read import read_trace
 from replay.study.benefit import BenefitModel, BytesRead, cost
+from replay.trace import Trace
 
 CAPACITY = 3000
 N_DAYS = 32
@@ -71,6 +75,14 @@ def test_the_figures_are_those_of_plain_replays(trace: Path, plain: Any) -> None
         assert again.wan_bytes <= options["a steward"]["wan_bytes_per_day"] * n_days
 
 
+def test_what_saves_nothing_needs_no_more_disk() -> None:
+    """A file larger than the cache is read past it; of so small a cache the curve is no replay."""
+    reads = Trace(np.arange(3), np.array([0, 1, 0]), np.array([10, 30]))
+    row = Row(20, "lru", run_policy("lru", reads, 20), 0.0)
+    case = worth._Case(20, 40, {"lru": row}, row, lru_curve(reads))
+    assert [case.same_as(saved) for saved in (None, -1.0, 0.0, 1.0)] == [None, 0.0, 0.0, math.inf]
+
+
 def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any, tmp_path: Path) -> None:
     assert all(row["core_hours_per_day"] is row["money_per_year"] is None for row in plain["options"])
     assert "no CPU hours: the round trip to the origins is not given" in str(plain["assumptions"])
@@ -90,12 +102,16 @@ def test_hours_and_money_only_by_figures_that_are_given(trace: Path, plain: Any,
 def test_hours_grow_with_the_distance_and_have_a_price_of_their_own() -> None:
     model = BenefitModel()
     near, far = (worth.Value(model, worth.SiteFacts(rtt_ms=rtt, core_hour=2)) for rtt in (9.4, 150))
-    saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.zeros((1, 1), np.int64)), model)
-    hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.full((1, 1), 10**12)), model)
+    saved = cost(BytesRead(np.array([150.0]), np.array([10**12]), np.array([0])), model)
+    hit = cost(BytesRead(np.array([150.0]), np.array([0]), np.array([10**12])), model)
     assert far.hours(1e12) == pytest.approx(saved.core_hours - hit.core_hours)
     assert 0 < near.hours(1e12) < far.hours(1e12)
     assert far.money(1e12) == pytest.approx(365 * 2 * far.hours(1e12))
     assert worth.Value(model, worth.SiteFacts(core_hour=2)).money(1e12) is None
+    disks = Settings.load(env={"CACHECAST_BENEFIT__MEDIUM": "hdd"}).benefit.model
+    assert worth.Value(disks, worth.SiteFacts(rtt_ms=150)).hours(1e12) == pytest.approx(
+        far.hours(1e12) - 1e12 / 3600 * (1 / 13.9e6 - 1 / 986e6)
+    )
 
 
 def test_too_little_past_to_learn_from_is_told_with_what_can_be_asked(tmp_path: Path) -> None:

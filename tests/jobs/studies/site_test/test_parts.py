@@ -17,6 +17,7 @@ import pytest
 from access_rows import accesses
 
 from features.common.errors import InputError, PushRejected, TargetUnavailable
+from features.common.progress import unwatched
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
@@ -191,6 +192,10 @@ def test_the_bytes_of_reads_count_that_are_repeated_or_never_answered(
     measuring = Measuring({COLD: Server("root://xc", {})}, dropping, Limits(limit_bytes, 600))
     run = measuring._run(Kind(COLD, 1.0, 1), [Span("/f", 9 * MIB, 4 * MIB)])
     assert (run.error, measuring._bytes) == (error, taken_bytes)
+    if error is None:
+        hurried = Measuring({COLD: Server("root://xc", {})}, dropping, Limits(limit_bytes, 0))
+        with pytest.raises(InputError, match="the time ended with one read"):
+            hurried.run([("/f", 9 * MIB)], unwatched)
 
 
 def rate(place: str, mb: float | None, *, reading: str = "whole", clients: int = 1, **more: Any) -> Rate:
