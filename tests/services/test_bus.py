@@ -157,12 +157,8 @@ def close_of(lfn: str, number: int) -> dict[str, Any]:
 
 
 def event(number: int) -> dict[str, Any]:
-    place = {
-        "sid": f"{NOW_S}#192.0.2.9#40000",
-        "server_ip": "192.0.2.9",
-        "server_hostname": "xc2.example.org",
-    }
-    return close_of(f"/store/e/{number}", number) | place
+    place = {"server_ip": "192.0.2.9", "server_hostname": "xc2.example.org"}
+    return close_of(f"/store/e/{number}", number) | place | {"sid": f"{NOW_S}#192.0.2.9#40000"}
 
 
 def opened_then_closed(number: int) -> list[bytes]:
@@ -174,20 +170,10 @@ def opened_then_closed(number: int) -> list[bytes]:
 
 
 def wlcg(number: int) -> dict[str, Any]:
-    return {
-        **{
-            "file_lfn": f"/store/w/{number}",
-            "unique_id": f"id-{number}",
-            "file_size": 10**6,
-            "read_bytes": 10**6,
-        },
-        **{"server_host": "se1", "server_domain": "example.org", "client_host": "wn1", "operation": "read"},
-        **{
-            "start_time": NOW_S + number,
-            "end_time": NOW_S + number + 5,
-            "metadata": {"timestamp": NOW_S * 1000},
-        },
-    }
+    file = {"file_lfn": f"/store/w/{number}", "unique_id": f"id-{number}", "file_size": 10**6}
+    hosts = {"server_host": "se1", "server_domain": "example.org", "client_host": "wn1"}
+    read = {"read_bytes": 10**6, "operation": "read", "metadata": {"timestamp": NOW_S * 1000}}
+    return {**file, **hosts, **read, "start_time": NOW_S + number, "end_time": NOW_S + number + 5}
 
 
 def own(number: int) -> dict[str, Any]:
@@ -282,23 +268,14 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
 
 
 HOSTILE = [
+    *(b"", b"\0" * 5000, os.urandom(5000), b"{" * 100_000, b"x" * 5 * 2**20, b"\0" * 5 * 2**20),
+    *(b'{"file_lfn": ', b'{"remote": "a:1", "data": "%"}', b"[]", b"null", b"\xff\xfe{\0}\0"),
     *(
-        b"",
-        b"\0" * 5000,
-        os.urandom(5000),
-        b"{" * 100_000,
-        b'{"file_lfn": ',
-        b"x" * 5 * 2**20,
-        b"\0" * 5 * 2**20,
-    ),
-    *(
-        b'{"remote": "a:1", "data": "%"}',
-        b"[]",
-        b"null",
-        b"\xff\xfe{\0}\0",
         json.dumps({"a": "\ud800"}).encode(),
+        b"<statistics/>",
+        b'{"TPC": "http"}',
+        b"MESSAGE\nmessage-id:1\nack:1\n\n\0RECEIPT\nreceipt-id:0\n\n\0",
     ),
-    *(b"<statistics/>", b'{"TPC": "http"}', b"MESSAGE\nmessage-id:1\nack:1\n\n\0RECEIPT\nreceipt-id:0\n\n\0"),
 ]
 
 
