@@ -74,7 +74,7 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[PlacementServer]:
 
 
 def beat(server: PlacementServer, body: dict[str, object], pem: Path | None, token: str = "") -> int:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if pem is not None:
         context.load_cert_chain(pem)

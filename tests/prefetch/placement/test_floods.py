@@ -83,7 +83,7 @@ def test_figures_say_what_was_closed(server: PlacementServer) -> None:
 
 
 def figure(server: PlacementServer, name: str) -> float:
-    text = httpx.get(f"{server.url}/metrics").text
+    text = server.get("/metrics").text
     return float(text.partition(f"\ncachecast_placement_{name} ")[2].split()[0])
 
 

@@ -120,15 +120,15 @@ def test_many_requests_read_once(
 ) -> None:
     source.go.clear()
     with ThreadPoolExecutor(6) as clients:
-        replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=90) for _ in range(6)]
+        replies = [clients.submit(server.get, "/operator") for _ in range(6)]
         assert eventually(lambda: bool(source.asked))
         source.go.set()
         assert {reply.result().status_code for reply in replies} == {200}
     assert len(source.asked) == 1
-    httpx.get(f"{server.url}/operator")
+    server.get("/operator")
     assert len(source.asked) == 1
     monkeypatch.setattr(pages, "KEPT_S", 0.0)
-    httpx.get(f"{server.url}/operator")
+    server.get("/operator")
     assert len(source.asked) == 2
 
 
@@ -144,16 +144,15 @@ def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
 ) -> None:
     source.go.clear()
     with ThreadPoolExecutor(20) as clients:
-        urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
-        replies = [clients.submit(httpx.get, url, timeout=90) for url in urls]
+        replies = [clients.submit(server.get, f"/operator/caches/xc1?after={i}") for i in range(20)]
         assert eventually(lambda: sum(reply.done() for reply in replies) == 12)
         refused = [reply.result() for reply in replies if reply.done()]
         assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}
         server.beat("xc1")
-        assert httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
+        assert server.get("/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
         source.go.set()
         assert sorted(reply.result().status_code for reply in replies) == [200] * 8 + [503] * 12
-    figures = httpx.get(f"{server.url}/metrics").text
+    figures = server.get("/metrics").text
     assert 'cachecast_placement_requests_total{route="operator",status="503"} 12.0' in figures
 
 
@@ -188,8 +187,8 @@ def test_who_asks_hears_in_time_that_there_is_no_page_yet(
 
 def test_a_service_without_a_source_has_no_page(tmp_path: Path) -> None:
     with threaded(tmp_path / "p.db", time.time) as started:
-        assert httpx.get(f"{started.url}/operator").status_code == 404
-        assert "operator" not in httpx.get(f"{started.url}/").text
+        assert started.get("/operator").status_code == 404
+        assert "operator" not in started.get("/").text
 
 
 def test_the_source_is_closed_with_the_service(source: WatchedSource, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_it_answers_from_memory_while_the_database_is_away(tmp_path: Path) -> No
         assert eventually(lambda: bool(operator.get("/health").json()["status"] == "ok"))
         assert len(operator.get("/serverRanges").json()["EDGE"]["servers"]) == 2
     with serving(folder / "p.db") as again:
-        assert len(httpx.get(f"{again.url}/serverRanges").json()["EDGE"]["servers"]) == 2
+        assert len(again.get("/serverRanges").json()["EDGE"]["servers"]) == 2
 
 
 def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_stored_heartbeats_count_as_configuration_says_and_those_of_the_future_d
     with closing(PlacementTables(str(database))) as opened:
         opened.sync(Pending({server.key: server for server in stored}, {}, 0))
     with threaded(database, time.time) as started:
-        ranges = httpx.get(f"{started.url}/serverRanges").json()
+        ranges = started.get("/serverRanges").json()
         assert ranges == {"EDGE": {"servers": [["xc1:1094", 100]], "ranges": [[0, 1.0]]}}
         started.beat("xc3")
-        servers = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]["servers"]
+        servers = started.get("/serverRanges").json()["EDGE"]["servers"]
         assert servers == [["xc1:1094", 100], ["xc3:1094", 100]]
 
 
