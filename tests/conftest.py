@@ -186,12 +186,17 @@ def _placed(files: Sequence[list[pytest.Item]]) -> Iterator[tuple[float, list[py
     return ((n / len(files), file) for n, file in enumerate(files))
 
 
-_SERVED, _PULLED = "tests/services/", "tests/jobs/loop/ingest/"
+_SERVED, _PULLED, _PUSHED = "tests/services/", "tests/jobs/loop/ingest/", "tests/prefetch/"
 TOGETHER = {
     "a Rucio": [f"{_SERVED}test_rucio_{what}" for what in ("placement", "queue", "server", "sync")],
     "an MLflow": [
         f"{_SERVED}mlflow/test_{what}" for what in ("compared", "delivery", "hostile", "poisoned", "training")
     ],
+    "a PostgreSQL": [
+        *(f"{_PUSHED}journal/test_{what}" for what in ("journal", "lease", "moments", "plans")),
+        f"{_PUSHED}push/test_crash",
+    ],
+    "an XCache": [f"{_PUSHED}test_target_contract", f"{_PUSHED}push/test_push"],
     "HDFS and S3": [
         *(f"{_SERVED}test_hdfs", f"{_SERVED}test_cluster", f"{_PULLED}test_pull_remote"),
         *(f"tests/jobs/ground/store/test_{what}" for what in ("tables", "vacuum", "s3_commits")),

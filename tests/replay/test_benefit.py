@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from random_plans import Idle
 
 from features.common.errors import ConfigError
 from replay.comparison import BOUNDS, Candidates, Comparison, compare
 from replay.config import CacheConfig
-from replay.planner import Actions, CacheState
 from replay.study.benefit import (
     PUBLISHED_POINTS,
     SSD,
@@ -108,12 +108,6 @@ def test_a_model_that_makes_no_sense_is_refused(wrong: Any) -> None:
 
 
 DAY_S = 86400
-
-
-class Idle:
-    def actions(self, state: CacheState) -> Actions:
-        none = np.zeros(0, np.int64)
-        return Actions(none, none, none, none)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real browser for the pages, wrong clocks, versions of XRootD, and a real cache with stewards."""
+"""A real browser for the pages, wrong clocks, a broker, versions of XRootD, a real cache with stewards."""
 
 import json
 import os
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stomp_broker
 import xcache_server
 import xrootd_versions
 from daemons import needed
 from steward_site import Site
 from steward_site import running as with_stewards
+from stomp_broker import KeepingBroker
 
 from jobs.local_site.local.xrootd import Loopback
 from prefetch.journal.journal import Journal
@@ -282,6 +284,12 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     opened = Journal(str(tmp_path / "journal.db"))
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepingBroker]:
+    """A message broker of the run, for tests that do not kill it and acknowledge all that they publish."""
+    yield from needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("bus")))
 
 
 @pytest.fixture

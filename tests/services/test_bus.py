@@ -41,12 +41,6 @@ NOW_S = 1_772_400_000
 N_OF_EACH = 60
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeepingBroker]:
-    """For tests that acknowledge all that they publish."""
-    yield from needed("a real message broker", running(tmp_path_factory.mktemp("bus")))
-
-
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[KeepingBroker]:
     """To be killed."""
@@ -157,12 +151,8 @@ def close_of(lfn: str, number: int) -> dict[str, Any]:
 
 
 def event(number: int) -> dict[str, Any]:
-    place = {
-        "sid": f"{NOW_S}#192.0.2.9#40000",
-        "server_ip": "192.0.2.9",
-        "server_hostname": "xc2.example.org",
-    }
-    return close_of(f"/store/e/{number}", number) | place
+    place = {"server_ip": "192.0.2.9", "server_hostname": "xc2.example.org"}
+    return close_of(f"/store/e/{number}", number) | place | {"sid": f"{NOW_S}#192.0.2.9#40000"}
 
 
 def opened_then_closed(number: int) -> list[bytes]:
@@ -174,20 +164,10 @@ def opened_then_closed(number: int) -> list[bytes]:
 
 
 def wlcg(number: int) -> dict[str, Any]:
-    return {
-        **{
-            "file_lfn": f"/store/w/{number}",
-            "unique_id": f"id-{number}",
-            "file_size": 10**6,
-            "read_bytes": 10**6,
-        },
-        **{"server_host": "se1", "server_domain": "example.org", "client_host": "wn1", "operation": "read"},
-        **{
-            "start_time": NOW_S + number,
-            "end_time": NOW_S + number + 5,
-            "metadata": {"timestamp": NOW_S * 1000},
-        },
-    }
+    file = {"file_lfn": f"/store/w/{number}", "unique_id": f"id-{number}", "file_size": 10**6}
+    hosts = {"server_host": "se1", "server_domain": "example.org", "client_host": "wn1"}
+    read = {"read_bytes": 10**6, "operation": "read", "metadata": {"timestamp": NOW_S * 1000}}
+    return {**file, **hosts, **read, "start_time": NOW_S + number, "end_time": NOW_S + number + 5}
 
 
 def own(number: int) -> dict[str, Any]:
@@ -282,32 +262,23 @@ def test_broker_and_collector_are_killed_and_nothing_is_lost_or_twice(
 
 
 HOSTILE = [
+    *(b"", b"\0" * 5000, os.urandom(5000), b"{" * 100_000, b"x" * 5 * 2**20, b"\0" * 5 * 2**20),
+    *(b'{"file_lfn": ', b'{"remote": "a:1", "data": "%"}', b"[]", b"null", b"\xff\xfe{\0}\0"),
     *(
-        b"",
-        b"\0" * 5000,
-        os.urandom(5000),
-        b"{" * 100_000,
-        b'{"file_lfn": ',
-        b"x" * 5 * 2**20,
-        b"\0" * 5 * 2**20,
-    ),
-    *(
-        b'{"remote": "a:1", "data": "%"}',
-        b"[]",
-        b"null",
-        b"\xff\xfe{\0}\0",
         json.dumps({"a": "\ud800"}).encode(),
+        b"<statistics/>",
+        b'{"TPC": "http"}',
+        b"MESSAGE\nmessage-id:1\nack:1\n\n\0RECEIPT\nreceipt-id:0\n\n\0",
     ),
-    *(b"<statistics/>", b'{"TPC": "http"}', b"MESSAGE\nmessage-id:1\nack:1\n\n\0RECEIPT\nreceipt-id:0\n\n\0"),
 ]
 
 
 def test_hostile_messages_are_counted_and_stop_nothing(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    bus: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    collector = start(f"stomp://127.0.0.1:{broker.port}", "--log-every", "1s")
+    collector = start(f"stomp://127.0.0.1:{bus.port}", "--log-every", "1s")
     assert eventually(lambda: collector.says("subscribed to"))
-    publisher = Publisher(broker.port)
+    publisher = Publisher(bus.port)
     for number, body in enumerate(HOSTILE, 1):
         publisher.publish(QUEUE, body)
         publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
@@ -326,13 +297,13 @@ def test_hostile_messages_are_counted_and_stop_nothing(
 
 
 def test_while_the_folder_is_full_messages_stay_at_the_broker(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    bus: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    out, publisher = tmp_path / "out", Publisher(broker.port)
+    out, publisher = tmp_path / "out", Publisher(bus.port)
     for destination, body in publications():
         if destination == QUEUE:
             publisher.publish(destination, body)
-    url = f"stomp://127.0.0.1:{broker.port}"
+    url = f"stomp://127.0.0.1:{bus.port}"
     collector = start(url, "--log-every", "1s", CACHECAST_COLLECT__QUOTA="20kB")
     assert eventually(lambda: collector.says("ALARM: captures in"))
     counts = collector.stop()
@@ -344,12 +315,12 @@ def test_while_the_folder_is_full_messages_stay_at_the_broker(
 
 
 def test_a_full_disk_ends_it_and_nothing_is_lost(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    bus: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
-    out, publisher = tmp_path / "out", Publisher(broker.port)
+    out, publisher = tmp_path / "out", Publisher(bus.port)
     for number in range(1, N_OF_EACH + 1):
         publisher.publish(QUEUE, json.dumps(wlcg(number)).encode())
-    url = f"stomp://127.0.0.1:{broker.port}"
+    url = f"stomp://127.0.0.1:{bus.port}"
     limited = f"ulimit -f 8; trap '' XFSZ; exec {sys.executable} -c 'from jobs.cli.main import main; main()'"
     words = ["collect", "--out", str(out), "--broker", url, "--subscribe", QUEUE]
     answer = subprocess.run(
@@ -369,17 +340,17 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
 
 
 def test_udp_and_a_broker_are_followed_beside_each_other(
-    broker: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
+    bus: KeepingBroker, start: Callable[..., Collector], tmp_path: Path
 ) -> None:
     collector = start(
-        f"stomp://127.0.0.1:{broker.port}", "--port", "0", CACHECAST_METRICS__FOLDER=str(tmp_path / "m")
+        f"stomp://127.0.0.1:{bus.port}", "--port", "0", CACHECAST_METRICS__FOLDER=str(tmp_path / "m")
     )
     assert eventually(lambda: collector.says("subscribed to") and collector.says("listening on UDP"))
     port = re.search(r"UDP 127\.0\.0\.1:(\d+)", collector.log)
     assert port
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(g_stream(1), ("127.0.0.1", int(port[1])))
-    Publisher(broker.port).publish(TOPIC, shovelled(g_stream(2), "192.0.2.7:40000"))
+    Publisher(bus.port).publish(TOPIC, shovelled(g_stream(2), "192.0.2.7:40000"))
     assert eventually(lambda: n_kept(tmp_path / "out") == 1)
     counts = collector.stop()
     assert (counts["datagrams"], counts["bus_gstream"], counts["bus_connected"]) == (1, 1, 0)
@@ -387,7 +358,7 @@ def test_udp_and_a_broker_are_followed_beside_each_other(
     told_of_bus = pulled(tmp_path / "tables", "xcache_gstream", tmp_path / "out" / "bus" / "gstream")
     assert (summary["n_new"], told_of_bus["n_new"]) == (1, 1)
     figures = "".join(path.read_text() for path in (tmp_path / "m").glob("*.prom"))
-    assert f'cachecast_collect_bus_gstream{{broker="stomp://127.0.0.1:{broker.port}"}} 1.0' in figures
+    assert f'cachecast_collect_bus_gstream{{broker="stomp://127.0.0.1:{bus.port}"}} 1.0' in figures
     assert "cachecast_collect_datagrams" in figures
 
 

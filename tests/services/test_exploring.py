@@ -27,19 +27,9 @@ NAMES = (
 
 def row(trace: str, policy: str, share: float, gap: float | None) -> dict[str, Any]:
     bounds = {"byte_gap_closed_lower": gap and gap - 0.1, "byte_gap_closed_upper": gap and gap + 0.1}
-    wan_bytes = int(1e9 * (1 - (gap or 0)))
-    counts = {
-        "accesses": 1000,
-        "wan_bytes": wan_bytes,
-        "requests": 500,
-        "n_days": 9,
-        "cpu_us_per_access": 1.5,
-    }
-    return (
-        {"trace": trace, "policy": policy, "capacity_fraction": share, "byte_gap_closed": gap}
-        | bounds
-        | counts
-    )
+    counts = {"accesses": 1000, "requests": 500, "n_days": 9, "cpu_us_per_access": 1.5}
+    named = {"trace": trace, "policy": policy, "capacity_fraction": share, "byte_gap_closed": gap}
+    return {**named, **bounds, **counts, "wan_bytes": int(1e9 * (1 - (gap or 0)))}
 
 
 @pytest.fixture(scope="module")

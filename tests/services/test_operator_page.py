@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 from cachecast_main import cachecast
 from operator_site import GB, environment, lfn, planted
@@ -33,9 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer
     with serving(folder / "placement.db", caches=CACHES, env=environment(folder)) as started:
         started.beat("xc1")
         # The process of the first page imports what it needs, behind all that this machine does.
-        assert eventually(
-            lambda: httpx.get(f"{started.url}/operator", timeout=90).status_code == 200, within_s=240
-        )
+        assert eventually(lambda: started.get("/operator").status_code == 200, within_s=240)
         yield started
 
 

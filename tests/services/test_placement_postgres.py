@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from daemons import needed
 from placement_server import PlacementServer, refresh, serving
@@ -20,7 +19,7 @@ def postgres(folder_of_all: Path) -> Iterator[PostgresServer]:
 
 
 def answer_of(server: PlacementServer, path: str) -> Any:
-    return httpx.get(f"{server.url}{path}", timeout=90).json()
+    return server.get(path).json()
 
 
 def test_two_services_agree_and_outlive_their_database(postgres: PostgresServer) -> None:

@@ -93,13 +93,8 @@ def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     assert (said["inputs"], said["rejected"]) == (3, {"not waiting: completed": 1})
     time.sleep(CYCLE_S - time.time() % CYCLE_S)
     as_of_s = int(time.time()) // CYCLE_S * CYCLE_S
-    unlikely = {
-        "did": f"cms:{NAMES['Nobody'][0]}",
-        "horizon_s": 3600,
-        "probability": 0.01,
-        "size_bytes": SIZE,
-    }
-    unlikely |= {"expected_accesses": 0.01, "dataset": "cms:/Nobody/Run3-v1/AOD", "model_version": "m/1"}
+    unlikely = {"did": f"cms:{NAMES['Nobody'][0]}", "dataset": "cms:/Nobody/Run3-v1/AOD", "horizon_s": 3600}
+    unlikely |= {"probability": 0.01, "expected_accesses": 0.01, "size_bytes": SIZE, "model_version": "m/1"}
     tables.replace_rows(PREDICTIONS, [unlikely], (day_label(as_of_s), as_of_label(as_of_s), "default"))
     as_of = ["--cache", "cache", "--as-of", as_of_label(as_of_s)]
     planned = asked("plan", *as_of, *options)

@@ -66,12 +66,13 @@ def pfns(admin: Any, site: str) -> dict[str, str]:
 
 def test_pfns_lead_through_the_server_that_holds_the_file(admin: Any, placement: PlacementServer) -> None:
     origin, at_client = pfns(admin, "ELSEWHERE"), pfns(admin, CLIENT)
-    ranges = httpx.get(f"{placement.url}/serverRanges").json()["EDGE"]
+    ranges = placement.get("/serverRanges").json()["EDGE"]
     assert all(pfn.startswith("root://origin.example.org:1094//store/") for pfn in origin.values())
     assert at_client == {name: f"root://{rucio_server(ranges, name)}//{origin[name]}" for name in FILES}
-    for name in FILES:
-        prefix = httpx.post(f"{placement.url}/prefix", json={"client": "EDGE", "filename": name})
-        assert at_client[name].startswith(f"root://{prefix.text}//root://")
+    with placement.client(None) as anyone:
+        for name in FILES:
+            prefix = anyone.post("/prefix", json={"client": "EDGE", "filename": name}).text
+            assert at_client[name].startswith(f"root://{prefix}//root://")
     assert len({pfn.split("/")[2] for pfn in at_client.values()}) == len(EDGE)
 
 

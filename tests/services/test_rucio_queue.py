@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import pytest
 import requests
 import stomp
 from commands import COMMAND
-from daemons import needed, wait
+from daemons import wait
 from rucio_server import RucioServer
-from stomp_broker import KeepingBroker, running
+from stomp_broker import KeepingBroker
 
 from features.common.errors import ServiceError
 from features.schema import QUEUE
@@ -85,13 +84,8 @@ def collected(folder: Path, port: int, bodies: list[bytes]) -> Path:
     return out / "bus/rucio"
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[KeepingBroker]:
-    yield from needed("a real message broker", running(tmp_path / "broker"))
-
-
 def test_the_server_s_rules_and_messages_are_a_queue(
-    rucio: RucioServer, broker: KeepingBroker, tmp_path: Path
+    rucio: RucioServer, bus: KeepingBroker, tmp_path: Path
 ) -> None:
     admin = rucio.admin()
     admin.add_scope("root", SCOPE)
@@ -120,7 +114,7 @@ def test_the_server_s_rules_and_messages_are_a_queue(
     wanted = {(f"rule:{rule}", f"{SCOPE}:{name}", True, "EDGE") for rule, name in named}
     assert by_server == wanted
 
-    folder = collected(tmp_path, broker.port, sent(rucio))
+    folder = collected(tmp_path, bus.port, sent(rucio))
     token = {"X-Rucio-Auth-Token": admin.auth_token}
     (folder / "subscriptions.json").write_bytes(
         requests.get(f"{rucio.url}/subscriptions/", headers=token, timeout=30).content

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import rucio_server
-import stomp_broker
-from daemons import needed
 from folder_site import folder_site
 from raw_records import hashed
 from rucio.common import exception as rucio_exception
 from rucio_server import RucioServer
+from stomp_broker import KeepingBroker
 from typer.testing import CliRunner
 from waiting import eventually
 
@@ -34,10 +33,9 @@ TOPIC = "/topic/rucio.fax"
 DOOR = RseDoor("xc1.example.org", 1094, "/atlas/rucio", "hash")
 
 
-@pytest.fixture(scope="module")
-def broker_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    for broker in needed("a real message broker", stomp_broker.running(tmp_path_factory.mktemp("broker"))):
-        yield broker.port
+@pytest.fixture
+def broker_port(bus: KeepingBroker) -> int:
+    return bus.port
 
 
 SUBSCRIBED_S, PATIENCE_S = 2.0, 60.0

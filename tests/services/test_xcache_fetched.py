@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime as dt
-import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -50,7 +49,7 @@ class Site:
         self.truth = {name: Truth() for name in NAMES}
         self.n_closes = 0
         for name in NAMES:
-            servers.add_file(self.lfn(name), os.urandom(SIZE))
+            servers.add_file(self.lfn(name), bytes(SIZE))
 
     def lfn(self, name: str) -> str:
         return f"/store/{name}.root"

@@ -165,14 +165,8 @@ AAA = {"file_lfn": LFN, "file_size": 1000, "unique_id": "{}", "start_time": STAR
        "server_domain": "cern.ch", "client_domain": "pic.es", "site_name": "T1_ES_PIC", "write_bytes": 0,
        "operation": "read"}  # fmt: skip
 AAA_ROLES: dict[str, Any] = {
-    **{
-        "name": "file_lfn",
-        "size": "file_size",
-        "time": "start_time",
-        "end": "end_time",
-        "unit": of_ms,
-        "another": "unique_id",
-    },
+    **{"name": "file_lfn", "another": "unique_id", "size": "file_size"},
+    **{"time": "start_time", "end": "end_time", "unit": of_ms},
     **{"host": "file_lfn", "address": PROXY + LFN},
     "write": {"operation": "write", "read_bytes": 0, "read_bytes_at_close": 0, "write_bytes": 500},
 }

@@ -1,4 +1,4 @@
-"""A planner whose plans are drawn from the state's time."""
+"""Planners whose plans are drawn from the state's time, or empty."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,3 +31,11 @@ class RandomPlans:
     def actions(self, state: CacheState) -> Actions:
         plain = {key: np.asarray(getattr(state, key)).tolist() for key in self.keys}
         return Actions(*(np.array(files, np.int64) for files in self(plain)))
+
+
+class Idle:
+    """Plans nothing."""
+
+    def actions(self, state: CacheState) -> Actions:
+        none = np.zeros(0, np.int64)
+        return Actions(none, none, none, none)

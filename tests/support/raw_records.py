@@ -59,18 +59,8 @@ def gstream(names: Sequence[str], **changed: object) -> str:
 
 
 def traces(names: Sequence[str], scope: str = "cms") -> str:
-    records = [
-        {
-            "eventType": "get_sm",
-            "scope": scope,
-            "filename": name,
-            "uuid": f"u{n}",
-            "transferStart": AT_S,
-            "timeEnd": AT_S,
-        }
-        for n, name in enumerate(names)
-    ]
-    return json_lines(records)
+    read = {"eventType": "get_sm", "scope": scope, "transferStart": AT_S, "timeEnd": AT_S}
+    return json_lines({**read, "filename": name, "uuid": f"u{n}"} for n, name in enumerate(names))
 
 
 def trace(**fields: object) -> str:

@@ -96,21 +96,13 @@ def random_worlds(
 
 def _agreed(worlds: Worlds, start: int) -> Worlds:
     homes = {read.did: f"{read.did.partition(':')[0]}:d{len(read.did) % 2}" for read in worlds.reads}
+    same: dict[str, Any] = {"tier": "AOD", "campaign": "2018", "size": 7}
+    of_files = same | {"created": None, "known": start * SECOND_US - 1}
     for k, read in enumerate(worlds.reads):
-        worlds.reads[k] = dataclasses.replace(
-            read, tier="AOD", campaign="2018", size=7, dataset=homes[read.did]
-        )
+        worlds.reads[k] = dataclasses.replace(read, dataset=homes[read.did], **same)
     for k, file in enumerate(worlds.files):
         dataset = homes.get(file.did, file.dataset)
-        worlds.files[k] = dataclasses.replace(
-            file,
-            tier="AOD",
-            campaign="2018",
-            size=7,
-            dataset=dataset,
-            created=None,
-            known=start * SECOND_US - 1,
-        )
+        worlds.files[k] = dataclasses.replace(file, dataset=dataset, **of_files)
     return worlds
 
 

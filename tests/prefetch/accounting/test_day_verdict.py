@@ -184,17 +184,17 @@ def test_a_day_of_a_steward_saves_what_lru_fetches_and_the_cache_did_not() -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("watched_s", "of_lru", "why"),
     [
-        ({"watched_s": DAY_S - 3601}, "watched 23.0 h of that day"),
-        ({"lru_wan_bytes": int(1.03 * lru_bytes())}, "3.0 % off the bytes that its replay fetches"),
-        ({"lru_wan_bytes": int(0.97 * lru_bytes())}, "% off the bytes that its replay fetches"),
+        (DAY_S - 3601, 1.0, "watched 23.0 h of that day"),
+        (DAY_S, 1.03, "3.0 % off the bytes that its replay fetches"),
+        (DAY_S, 0.97, "% off the bytes that its replay fetches"),
     ],
 )
 def test_a_day_that_the_steward_did_not_see_as_the_replay_does_is_withheld(
-    changes: dict[str, int], why: str
+    watched_s: int, of_lru: float, why: str
 ) -> None:
-    verdict = judged(**changes)
+    verdict = judged(watched_s=watched_s, lru_wan_bytes=int(of_lru * lru_bytes()))
     assert why in str(verdict.withheld)
     assert (verdict.saved_wan_bytes, verdict.lru_wan_bytes) == (None, None)
     assert dataclasses.asdict(verdict)["missed_bytes"] > 0

@@ -24,29 +24,14 @@ def at(second: float) -> dt.datetime:
 
 
 def receipt(item_id: str, second: float, **changes: Any) -> dict[str, Any]:
-    known = {
-        "item_id": item_id,
-        "cache": "c",
-        "did": "t:a",
-        "action": "prefetch",
-        "state": "done",
-        "bytes": 100,
-    }
-    known |= {"updated_at": at(second), "expires_at": at(EXPIRES)}
-    return known | {"attempts": 1, "error": None} | changes
+    item = {"item_id": item_id, "cache": "c", "did": "t:a", "action": "prefetch", "bytes": 100}
+    done = {"state": "done", "updated_at": at(second), "expires_at": at(EXPIRES)}
+    return {**item, **done, "attempts": 1, "error": None, **changes}
 
 
 def read(second: float, lasted_s: float = 0, **changes: Any) -> dict[str, Any]:
-    known = {
-        "did": "t:a",
-        "cache": "c",
-        "accessed_at": at(second),
-        "closed_at": at(second + lasted_s),
-        "bytes_hit": 50,
-        "bytes_missed": 0,
-        "n_reads": 1,
-    }
-    return known | changes
+    known = {"did": "t:a", "cache": "c", "bytes_hit": 50, "bytes_missed": 0, "n_reads": 1}
+    return {**known, "accessed_at": at(second), "closed_at": at(second + lasted_s), **changes}
 
 
 def rows(

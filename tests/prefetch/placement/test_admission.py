@@ -48,12 +48,20 @@ def server(tmp_path: Path) -> Iterator[PlacementServer]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
+    """For tests after which it knows what it knew before."""
+    with serving_at(tmp_path_factory.mktemp("unchanged")) as started:
+        yield started
+
+
 def beat(server: PlacementServer, body: dict[str, Any], token: str = TOKENS["EDGE"]) -> httpx.Response:
-    return httpx.post(f"{server.url}/liveness", json=body, headers={"authorization": f"Bearer {token}"})
+    with server.client(token) as client:
+        return client.post("/liveness", json=body)
 
 
 def known(server: PlacementServer) -> dict[str, Any]:
-    alive: dict[str, Any] = httpx.get(f"{server.url}/liveness").json()
+    alive: dict[str, Any] = server.get("/liveness").json()
     return alive
 
 
@@ -62,7 +70,7 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
     assert beat(server, {"id": "e1"}, "token-of-e1-in-the-tests").text == "OK"
     edge = known(server)["EDGE"]
     assert (edge["n7"]["address"], edge["n7"]["live"]) == ("n7.example.org:1094", True)
-    servers = httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"]
+    servers = server.get("/serverRanges").json()["EDGE"]["servers"]
     assert ["n7.example.org:1094", 5 * 10**12] in servers
     # Another service that shares the database knows it too.
     with serving_at(tmp_path) as other:
@@ -97,21 +105,20 @@ def test_a_new_node_is_admitted_serves_and_stays(server: PlacementServer, tmp_pa
     ],
 )
 def test_nothing_else_is(
-    server: PlacementServer, body: dict[str, Any], token: str, status: int, words: str
+    unchanged: PlacementServer, body: dict[str, Any], token: str, status: int, words: str
 ) -> None:
-    answer = beat(server, body, token)
+    answer = beat(unchanged, body, token)
     assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
-    assert known(server) == {}
+    assert known(unchanged) == {}
 
 
 def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
     server: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MOST_NODES", 25)
-    with httpx.Client(headers={"authorization": f"Bearer {TOKENS['EDGE']}"}) as client:
+    with server.client(TOKENS["EDGE"]) as client:
         answers = [
-            client.post(f"{server.url}/liveness", json=NEW | {"id": f"n{i}", "address": f"n{i}:1094"})
-            for i in range(27)
+            client.post("/liveness", json=NEW | {"id": f"n{i}", "address": f"n{i}:1094"}) for i in range(27)
         ]
     assert [answer.status_code for answer in answers] == [200] * 25 + [400] * 2
     assert "25 nodes" in answers[-1].json()["error"]

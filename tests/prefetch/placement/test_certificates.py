@@ -1,6 +1,5 @@
 """Certificates of clients: whom they speak for, and all that makes one nobody's."""
 
-import datetime as dt
 import ssl
 import time
 from collections.abc import Iterator
@@ -9,55 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import Authority
 from placement_server import PlacementServer, certificate, threaded
 
 from prefetch.placement.connections import subject_of
 
 NODE = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 SUBJECTS = {"/O=EDGE/CN=host/n7.edge.org": "site EDGE", "/O=EDGE/CN=e1": "cache e1"}
-
-
-class Authority:
-    """Signs certificates; `path`: its own, as PEM."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.path, self._folder = folder / f"{name}.pem", folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        own = self._signed(self._name, self._key, days=2, is_authority=True)
-        self.path.write_bytes(own.public_bytes(serialization.Encoding.PEM))
-
-    def client(self, organisation: str, name: str, *, days: int = 1) -> Path:
-        """A file with the key and the certificate of a client."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        parts = ((NameOID.ORGANIZATION_NAME, organisation), (NameOID.COMMON_NAME, name))
-        subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
-        signed = self._signed(subject, key, days=days)
-        path = self._folder / f"client-{time.monotonic_ns()}.pem"
-        pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-        text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
-        path.write_bytes(text + signed.public_bytes(pem))
-        return path
-
-    def _signed(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, days: int, is_authority: bool = False
-    ) -> x509.Certificate:
-        now = dt.datetime.now(dt.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=3))
-            .not_valid_after(now + dt.timedelta(days=days))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
 
 
 @pytest.fixture
@@ -74,7 +31,7 @@ def server(tmp_path: Path, authority: Authority) -> Iterator[PlacementServer]:
 
 
 def beat(server: PlacementServer, body: dict[str, object], pem: Path | None, token: str = "") -> int:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if pem is not None:
         context.load_cert_chain(pem)

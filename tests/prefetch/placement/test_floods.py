@@ -16,7 +16,7 @@ from waiting import eventually
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.snapshot import NOTHING, dump
 
-LASTS_S = 4.0
+LASTS_S = 2.5
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_server_ranges_answer_within_a_second_in_a_flood(server: PlacementServer
             time.sleep(0.05)
         server.beat("xc1")
     # A SYN that finds the kernel's queue full is sent again after a second: the server never saw the first.
-    assert sorted(took_s)[-1 - len(took_s) // 20] < 1.0
+    assert sorted(took_s)[-1 - max(1, len(took_s) // 20)] < 1.0
     assert max(took_s) < 2.0
     assert most_mb - before_mb < 120
 
@@ -83,7 +83,7 @@ def test_figures_say_what_was_closed(server: PlacementServer) -> None:
 
 
 def figure(server: PlacementServer, name: str) -> float:
-    text = httpx.get(f"{server.url}/metrics").text
+    text = server.get("/metrics").text
     return float(text.partition(f"\ncachecast_placement_{name} ")[2].split()[0])
 
 

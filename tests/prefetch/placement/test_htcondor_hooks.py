@@ -9,7 +9,7 @@ from pathlib import Path
 import classad2
 import http_answers
 import pytest
-from placement_server import PlacementServer, refresh, serving
+from placement_server import PlacementServer, refresh, threaded
 
 HOOKS = Path(__file__).parents[3] / "conf" / "deploy" / "htcondor"
 ROUTE = '[ Name = "caches"; TargetUniverse = 5 ]'
@@ -19,7 +19,7 @@ ROUTE = '[ Name = "caches"; TargetUniverse = 5 ]'
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacementServer]:
     database = tmp_path_factory.mktemp("hooks") / "placement.db"
     refresh(database)
-    with serving(database) as started:
+    with threaded(database, time.time) as started:
         started.beat("xc1")
         started.beat("xf1")
         yield started
@@ -107,7 +107,7 @@ def test_translate_leaves_alone_what_it_cannot_rank_and_says_why(
     text, reason_text = job("" if reason == "no input" else "cms:/f"), REASONS[reason]
     before = {name: value for name, _, value in (line.partition(" = ") for line in text.splitlines())}
     if reason == "no site":
-        with serving(tmp_path / "empty.db") as empty:
+        with threaded(tmp_path / "empty.db", time.time) as empty:
             after = run("translate", f"{ROUTE}\n------\n{text}", empty.url, reason=reason_text)
     else:
         url = "http://127.0.0.1:9" if reason == "service away" else server.url

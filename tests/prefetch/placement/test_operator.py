@@ -108,12 +108,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("path", "status"), BAD)
-def test_names_are_checked_before_anyone_is_asked(
-    get: Get, source: WatchedSource, path: str, status: int
-) -> None:
-    reply = get(path)
-    assert reply.status_code == status and reply.json()["error"]
+def test_names_are_checked_before_anyone_is_asked(get: Get, source: WatchedSource) -> None:
+    for path, status in BAD:
+        reply = get(path)
+        assert reply.status_code == status and reply.json()["error"], path
     assert not source.asked
 
 
@@ -122,24 +120,23 @@ def test_many_requests_read_once(
 ) -> None:
     source.go.clear()
     with ThreadPoolExecutor(6) as clients:
-        replies = [clients.submit(httpx.get, f"{server.url}/operator", timeout=90) for _ in range(6)]
+        replies = [clients.submit(server.get, "/operator") for _ in range(6)]
         assert eventually(lambda: bool(source.asked))
         source.go.set()
         assert {reply.result().status_code for reply in replies} == {200}
     assert len(source.asked) == 1
-    httpx.get(f"{server.url}/operator")
+    server.get("/operator")
     assert len(source.asked) == 1
     monkeypatch.setattr(pages, "KEPT_S", 0.0)
-    httpx.get(f"{server.url}/operator")
+    server.get("/operator")
     assert len(source.asked) == 2
 
 
-def test_kept_pages_are_bounded(get: Get, source: WatchedSource, server: PlacementServer) -> None:
-    for i in range(150):
-        get("/operator/caches/xc1", params={"after": i})
-    assert len(source.asked) == 150
-    get("/operator/caches/xc1", params={"after": 149})
-    assert len(source.asked) == 150
+def test_kept_pages_are_bounded(get: Get, source: WatchedSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "KEPT_S", 3600.0)
+    for after in (*range(150), 149, 0):
+        get("/operator/caches/xc1", params={"after": after})
+    assert [request.after for request, _ in source.asked] == [*range(150), 0], "the last one is kept"
 
 
 def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
@@ -147,16 +144,15 @@ def test_one_client_is_refused_beyond_its_limit_and_heartbeats_go_on(
 ) -> None:
     source.go.clear()
     with ThreadPoolExecutor(20) as clients:
-        urls = [f"{server.url}/operator/caches/xc1?after={i}" for i in range(20)]
-        replies = [clients.submit(httpx.get, url, timeout=90) for url in urls]
+        replies = [clients.submit(server.get, f"/operator/caches/xc1?after={i}") for i in range(20)]
         assert eventually(lambda: sum(reply.done() for reply in replies) == 12)
         refused = [reply.result() for reply in replies if reply.done()]
         assert {(reply.status_code, reply.headers["retry-after"]) for reply in refused} == {(503, "10")}
         server.beat("xc1")
-        assert httpx.get(f"{server.url}/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
+        assert server.get("/serverRanges").json()["EDGE"]["servers"] == [["xc1:1094", 100]]
         source.go.set()
         assert sorted(reply.result().status_code for reply in replies) == [200] * 8 + [503] * 12
-    figures = httpx.get(f"{server.url}/metrics").text
+    figures = server.get("/metrics").text
     assert 'cachecast_placement_requests_total{route="operator",status="503"} 12.0' in figures
 
 

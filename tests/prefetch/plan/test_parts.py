@@ -40,23 +40,14 @@ def treated(*rules: Rule) -> list[int]:
 
 def test_rules_go_by_tier_name_and_user_and_the_first_counts() -> None:
     assert treated() == [0] * 6
-    assert treated(Rule("never", names=("panda.um.*",)), Rule("pin", tiers=("MINIAOD*",))) == [
-        2,
-        0,
-        0,
-        0,
-        0,
-        3,
-    ]
+    no_panda, tests = Rule("never", names=("panda.um.*",)), Rule("test", names=("panda.*", "d.root"))
+    assert treated(no_panda, Rule("pin", tiers=("MINIAOD*",))) == [2, 0, 0, 0, 0, 3]
     assert treated(Rule("exclude", users=("*",))) == [0, 1, 1, 1, 0, 0]
     assert treated(Rule("exclude", users=("alice", "bob"))) == [0, 1, 0, 1, 0, 0]
     assert treated(Rule("exclude", tiers=("AOD",)), Rule("include", tiers=("*AOD*",))) == [0, 1, 1, 1, 1, 1]
     assert treated(Rule("pin", tiers=("AOD",), names=("*.2.root",))) == [Treatment.PLANNED] * 6
-    tests = Rule("test", names=("panda.*", "d.root"))
     assert treated(tests) == [0, 0, 0, 4, 0, 4]
-    assert treated(Rule("never", names=("panda.um.*",)), Rule("include", tiers=("AOD",)), tests) == [
-        *(1, 1, 1, 4, 0, 3)
-    ]
+    assert treated(no_panda, Rule("include", tiers=("AOD",)), tests) == [1, 1, 1, 4, 0, 3]
 
 
 @given(st.lists(st.integers(0, 7 * 86400), min_size=2, max_size=2, unique=True))
@@ -213,10 +204,8 @@ def test_a_path_is_barred_as_the_rule_says(rule: Rule, path: str) -> None:
 
 def test_names_of_files_and_scopes_find_rucios_paths() -> None:
     log, other = "/atlas/rucio/user/alice/99/9f/panda.um.log.tgz", "/store/panda/um/x.root"
-    assert [barred(blacklist([Rule("never", names=("panda.um.*",))]).lines, p) for p in (log, other)] == [
-        1,
-        0,
-    ]
+    panda = blacklist([Rule("never", names=("panda.um.*",))]).lines
+    assert barred(panda, log) and not barred(panda, other)
     scoped = blacklist([Rule("never", names=("user.alice:panda.um.*",))]).lines
     assert barred(scoped, log) and not barred(scoped, log.replace("alice", "bob"))
 

@@ -25,21 +25,10 @@ LIMITS = PlanLimits(cycle_s=3600, prefetch_share=0.1, min_prefetch_probability=0
 
 
 def cache(**changed: Any) -> CacheState:
-    state = CacheState(
-        as_of_s=0,
-        capacity_bytes=100,
-        low_watermark=0.74,
-        high_watermark=0.95,
-        item=np.array([0, 1, 2]),
-        bytes_on_disk=np.array([30, 30, 30]),
-        last_access_s=np.array([-10_000] * 3),
-        pinned=np.array([False, True, False]),
-        is_open=np.zeros(3, bool),
-        inflow_bytes=20,
-        peak_inflow_bytes=20,
-        lru_age_s=None,
-    )
-    return dataclasses.replace(state, **changed)
+    """A small one of three files, one of them pinned."""
+    small: dict[str, Any] = {"capacity_bytes": 100, "low_watermark": 0.74, "bytes_on_disk": np.full(3, 30)}
+    small |= {"last_access_s": np.full(3, -10_000), "pinned": np.array([False, True, False])}
+    return state(3, **(small | {"inflow_bytes": 20, "peak_inflow_bytes": 20} | changed))
 
 
 def one_horizon(item: list[int], size: list[int], probability: list[float], was_read: list[bool]) -> Scores:

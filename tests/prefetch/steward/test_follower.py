@@ -1,7 +1,7 @@
 """What reports of a cache mean: reads by jobs, files that are open, bytes on disk."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from unittest import mock
 
 import numpy as np
@@ -71,6 +71,14 @@ def listed_at(at_s: float, *held: Held) -> Listing:
     return listed(target, now_s=at_s)
 
 
+def holding(uses: Mapping[str, int]) -> Listing:
+    """What it says at `T` with a block of each of these files, which were used then."""
+    return listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in uses.items()))
+
+
+NINE = {f"/{n}": T - 500 + 10 * n for n in range(9)}
+
+
 class World:
     def __init__(self, *kinds: str, test_files: Sequence[str] = ()) -> None:
         self.order = Reads()
@@ -84,6 +92,12 @@ class World:
         return Follower(
             self.book, ours_last_s=60, disk=self.disk, readers=Readers(self.kinds), reports_opens=lambda: True
         )
+
+    def begins(self, listing: Listing, *reports: FileClose) -> None:
+        """A follower begins with what a cache holds, and with reports of before and since."""
+        self.book = Book(self.steward, Datasets(), listing=listing)
+        self.follower = self.new_follower()
+        begin(listing, self.book, self.follower, reports, now_s=T + 20.0)
 
     def finds(self, file: int, used_s: float, *, at_s: float) -> None:
         """An inventory begun at `at_s` finds a file with a block."""
@@ -285,10 +299,8 @@ def test_a_use_of_the_inventory_counts_if_it_was_not_reported() -> None:
     assert len(world.order.reads) == 1
     world.finds(0, T + 150, at_s=T + 200)
     assert [at for _, at, _ in world.order.reads] == [T, T + 150.0]
-    assert world.follower.looked_since(np.array([0, 0]), np.array([T + 200.0, T + 201.0])).tolist() == [
-        True,
-        False,
-    ]
+    looked = world.follower.looked_since(np.array([0, 0]), np.array([T + 200.0, T + 201.0]))
+    assert looked.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("ahead_s", [0, 2, 59])
@@ -306,16 +318,8 @@ def test_a_reported_use_is_one_use_though_the_clock_of_the_cache_is_ahead(ahead_
 
 def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is_not() -> None:
     world, used = World(), {"/a": T - 500, "/b": T - 200}
-    listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in used.items()))
-    world.book = Book(world.steward, Datasets(), listing=listing)
-    world.follower = world.new_follower()
-    reports = [
-        closed("/gone", T - 900, T - 800),
-        closed("/a", T - 700, T - 600),
-        closed("/b", T - 300, T - 200),
-        closed("/new", T - 9, T + 1),
-    ]
-    begin(listing, world.book, world.follower, reports, now_s=T + 20.0)
+    spans = {"/gone": (-900, -800), "/a": (-700, -600), "/b": (-300, -200), "/new": (-9, 1)}
+    world.begins(holding(used), *(closed(name, T + first, T + last) for name, (first, last) in spans.items()))
     held = {world.book.name(file): world.steward.bytes_on_disk(file) for file in range(len(world.book))}
     assert held == {"/a": BLOCK, "/b": BLOCK, "/gone": None, "/new": BLOCK}
     # The last use of /a was not reported, that of /b was: it counts once.
@@ -326,29 +330,19 @@ def test_what_came_while_an_inventory_was_read_is_looked_up_and_what_had_gone_is
 def test_no_report_of_a_use_to_come_and_no_clock_that_is_ahead_makes_two_uses_of_one() -> None:
     forged = dataclasses.replace(closed("/forged", T - 900, 2**62), received_t=T - 899)
     for before, ahead_s in (([forged], 0), ([], 5)):
-        world, uses = World(), [(f"/{n}", T - 500 + 10 * n) for n in range(9)]
-        listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in uses))
-        world.book = Book(world.steward, Datasets(), listing=listing)
-        world.follower = world.new_follower()
-        closes = [closed(name, at - 5, at) for name, at in uses]
+        world, closes = World(), [closed(name, at - 5, at) for name, at in NINE.items()]
         heard = [dataclasses.replace(close, received_t=close.detach_t - ahead_s) for close in closes]
-        begin(listing, world.book, world.follower, [*before, *heard], now_s=T + 20.0)
-        assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for _, at in uses]
+        world.begins(holding(NINE), *before, *heard)
+        assert [at for file, at, _ in world.order.reads if file < 9] == [at - 5 for at in NINE.values()]
 
 
 def test_a_report_that_was_received_while_the_clock_was_ahead_makes_none_after_it_news() -> None:
     """As at boot, before NTP: each use counted twice, and the file that was read last was the first to go."""
-    world, uses = World(), [(f"/{n}", T - 500 + 10 * n) for n in range(9)]
-    listing = listed_at(T, *(Held(name, BLOCK, BLOCK, True, at, False) for name, at in uses))
-    world.book = Book(world.steward, Datasets(), listing=listing)
-    world.follower = world.new_follower()
-    first, *others = (closed(name, at - 5, at) for name, at in uses[:-1])
-    reports = [dataclasses.replace(first, received_t=T + 10**6), *others]
-    begin(listing, world.book, world.follower, reports, now_s=T + 20.0)
-    assert [(file, at) for file, at, _ in world.order.reads] == [
-        *((n, T - 505 + 10 * n) for n in range(8)),
-        (8, T - 420),
-    ]
+    world = World()
+    first, *others = [closed(name, at - 5, at) for name, at in NINE.items()][:-1]
+    world.begins(holding(NINE), dataclasses.replace(first, received_t=T + 10**6), *others)
+    expected = [*((n, T - 505 + 10 * n) for n in range(8)), (8, T - 420)]
+    assert [(file, at) for file, at, _ in world.order.reads] == expected
 
 
 def test_a_file_that_came_while_the_past_was_read_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

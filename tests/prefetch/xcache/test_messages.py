@@ -22,13 +22,7 @@ EVENT = {
 PLACE = {"sid": f"{AT - 900}#192.0.2.7#40000", "server_ip": "192.0.2.7", "server_hostname": "xc7.example.org"}
 LONG = {
     **{"event": "file_close", "file_path": "/store/a.root", "size": 4096, "block_size": 1024},
-    **{
-        "numbers_blocks": 4.0,
-        "numbers_blocks_done": 4,
-        "access_count": 2,
-        "site": "T2_XY_Site",
-        "vo": "noVO",
-    },
+    **{"numbers_blocks": 4.0, "numbers_blocks_done": 4, "access_count": 2, "site": "T2_XY", "vo": "noVO"},
     **{"attach_time": AT - 60, "detach_time": AT - 2, "remotes_origin": "", **PLACE},
 }
 
@@ -120,19 +114,9 @@ def test_a_caches_event_of_a_collector_is_one_of_its_g_stream(event: dict[str, A
 
 
 WLCG = {
-    **{
-        "file_lfn": "/store/a.root",
-        "unique_id": "5f1c",
-        "file_size": 4096,
-        "read_bytes": 100,
-        "operation": "read",
-    },
-    **{
-        "server_host": "se1.example.org",
-        "server_domain": "example.org",
-        "start_time": AT - 60,
-        "end_time": AT,
-    },
+    **{"file_lfn": "/store/a.root", "unique_id": "5f1c", "file_size": 4096, "read_bytes": 100},
+    **{"operation": "read", "server_host": "se1.example.org", "server_domain": "example.org"},
+    **{"start_time": AT - 60, "end_time": AT},
 }
 OWN = {
     **{"filename": "/store/a.root", "filesize": 4096, "read": 40, "readv": 60, "write": 0, "site": "EDGE"},
@@ -152,18 +136,9 @@ def test_a_closed_file_is_in_monits_form() -> None:
     (line,) = body_of(only(OWN))
     data = line["data"]
     assert line["metadata"] == {"timestamp": AT * 1000}
-    assert (data["file_lfn"], data["file_size"], data["read_bytes"], data["write_bytes"]) == (
-        "/store/a.root",
-        4096,
-        100,
-        0,
-    )
-    assert (data["server_host"], data["client_host"], data["site_name"]) == (
-        "se1.example.org",
-        "wn1.example.org",
-        "EDGE",
-    )
-    assert (data["start_time"], data["end_time"]) == ((AT - 60) * 1000, AT * 1000)
+    expected = {"file_lfn": "/store/a.root", "file_size": 4096, "read_bytes": 100, "write_bytes": 0}
+    expected |= {"server_host": "se1.example.org", "client_host": "wn1.example.org", "site_name": "EDGE"}
+    assert data.items() >= (expected | {"start_time": (AT - 60) * 1000, "end_time": AT * 1000}).items()
     assert body_of(only(OWN)) == [line]
     assert body_of(only(OWN | {"read": 41}))[0]["data"]["unique_id"] != data["unique_id"]
 

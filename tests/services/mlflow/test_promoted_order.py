@@ -167,6 +167,7 @@ def test_a_steward_follows_promotions_without_a_restart(
     assert sum("begins anew" in line for line in lines) == 5
 
 
+@pytest.mark.usefixtures("loads_once")
 def test_the_first_look_up_decides_whether_learned_can_begin(own: Mlflow, tmp_path: Path) -> None:
     settings = site(tmp_path, own, "learned")
     cache = settings.cache("xc1")

@@ -16,6 +16,7 @@ from planted_region import (
     serve,
     settings_of,
 )
+from random_plans import Idle
 
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label
@@ -33,19 +34,10 @@ from models.serving.mlflow_session import mlflow
 from models.serving.runs import TableRead
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
-from replay.planner import Actions, CacheState
 from replay.policies.queues import lru
 from replay.trace import Trace
 
 pytestmark = MLFLOW_WARNINGS
-
-
-class Idle:
-    """Plans nothing."""
-
-    def actions(self, state: CacheState) -> Actions:
-        none = np.zeros(0, np.int64)
-        return Actions(none, none, none, none)
 
 
 def walked(days: int) -> Compared:

@@ -84,7 +84,13 @@ class PlacementServer:
     def client(self, token: str | None = OPERATOR) -> httpx.Client:
         """A client that shows `token`."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=90)
+        # To load the authorities that it would believe takes a client 44 ms of computing.
+        return httpx.Client(base_url=self.url, headers=headers, timeout=90, verify=False)
+
+    def get(self, path: str) -> httpx.Response:
+        """What a client without a token gets, by a connection of its own."""
+        with self.client(None) as client:
+            return client.get(path)
 
     def beat(self, id: str) -> None:
         """One cache's heartbeat."""

@@ -21,7 +21,8 @@ class PostgresServer:
 
     def make(self) -> None:
         """An empty cluster whose users need no password."""
-        self._run("initdb", "--encoding=UTF8", "--locale=C.UTF-8", "--auth=trust", "--username=tester")
+        words = ("--encoding=UTF8", "--locale=C.UTF-8", "--auth=trust", "--username=tester")
+        self._run("initdb", *words, *(() if self._fsync == "on" else ("--no-sync",)))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -125,16 +125,8 @@ class Site:
     def _items(self, action: Action, names: Sequence[str], at_s: int, expires_at_s: int) -> list[Item]:
         return [
             Item(
-                f"{action}{name}{at_s}",
-                "cache",
-                at_s,
-                f"t:{name}",
-                name,
-                action,
-                rank,
-                MIB,
-                0,
-                expires_at_s,
+                *(f"{action}{name}{at_s}", "cache", at_s, f"t:{name}", name),
+                *(action, rank, MIB, 0, expires_at_s),
                 basis=KNOWN,
             )
             for rank, name in enumerate(names, 1)

@@ -314,10 +314,10 @@ def test_rucio_is_sent_to_the_cache_that_plans_for_a_file(tables: Tables, tmp_pa
         for id in joined:
             started.beat(id)
         run(tables, tmp_path / "p.db", caches=caches)
-        assert eventually(lambda: bool(httpx.get(f"{started.url}/health").json()["as_of"]))
-        reply = httpx.get(f"{started.url}/serverRanges").json()["EDGE"]
+        assert eventually(lambda: bool(started.get("/health").json()["as_of"]))
+        reply = started.get("/serverRanges").json()["EDGE"]
         assert {name: rucio_server(reply, name) for name in names} == planned
         request = {"client": "EDGE", "filename": names[0]}
         assert httpx.post(f"{started.url}/prefix", json=request).text == planned[names[0]]
-        health = httpx.get(f"{started.url}/health").json()
+        health = started.get("/health").json()
         assert (health["unplanned"], health["silent"]) == (["EDGE/stranger"], ["FAR/f1"])
