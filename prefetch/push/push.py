@@ -104,6 +104,8 @@ def push(
         seconds=time.monotonic() - started,
         stopped=breaker.reason,
         left_alone=tuple(str(state) for state in limiter.left_alone.values()),
+        withheld={},
+        unproven=None,
     )
 
 
