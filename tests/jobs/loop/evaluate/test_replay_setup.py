@@ -56,21 +56,15 @@ def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path
 
 
 def test_what_stays_in_memory_is_when_accesses_became_known_and_their_activity(tmp_path: Path) -> None:
-    late = (
-        rows()
-        .drop_columns(["known_at"])
-        .set_column(
-            rows().column_names.index("closed_at"),
-            "closed_at",
-            pa.array([dt.datetime(2026, 3, 2, 13, tzinfo=dt.UTC), dt.datetime(2200, 1, 1, tzinfo=dt.UTC)]),
-        )
-    )
-    pq.write_table(late, tmp_path / "accesses.parquet")
+    read = rows().drop_columns(["known_at"])
+    ends = [dt.datetime(2026, 3, 2, 13, tzinfo=dt.UTC), dt.datetime(2200, 1, 1, tzinfo=dt.UTC)]
+    read = read.set_column(read.column_names.index("closed_at"), "closed_at", pa.array(ends))
+    pq.write_table(read, tmp_path / "accesses.parquet")
     request = Request(tmp_path / "accesses.parquet", parse_day(DAYS[1]), None, None, ())
     setup = replay_setup(Settings.load(env={}), request, Tables(str(tmp_path / "t")))
     assert setup.known_s.tolist() == [parse_day(DAYS[1]) + 13 * 3600, 2**32 - 1]
-    assert setup.details.column_names == ["activity"]
     assert setup.known_s.nbytes == 8
+    assert setup.details.column_names == ["activity"]
 
 
 @pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
