@@ -250,22 +250,26 @@ def test_the_container_copies_what_is_there_and_every_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listing", "judged"),
-    [("""echo '[{"name": "xc1"}, {"name": "xc2"}]'""", ["xc1", "xc2"]), ("exit 1", [])],
-    ids=["a cache fails", "no list"],
+    ("listing", "xc1_ends", "judged", "ends"),
+    [
+        ("""echo '[{"name": "xc1"}, {"name": "xc2"}]'""", 1, ["xc1", "xc2"], 1),
+        ("""echo '[{"name": "xc1"}, {"name": "xc2"}]'""", 99, ["xc1", "xc2"], 0),
+        ("exit 1", 0, [], 1),
+    ],
+    ids=["a cache fails", "a cache is not due", "no list"],
 )
 def test_verdicts_that_could_not_be_made_fail_the_job_of_the_chart_and_stop_no_others(
-    tmp_path: Path, listing: str, judged: list[str]
+    tmp_path: Path, listing: str, xc1_ends: int, judged: list[str], ends: int
 ) -> None:
     ours = tmp_path / "cachecast"
-    case = f"case $* in caches*) {listing} ;; *xc1*) exit 1 ;; esac"
+    case = f"case $* in caches*) {listing} ;; *xc1*) exit {xc1_ends} ;; esac"
     ours.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/ran\n{case}\n')
     ours.chmod(0o755)
     files = (DEPLOY / "helm" / "files" / f"{name}.sh" for name in ("moment", "outcomes"))
     script = "".join(file.read_text() for file in files)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_NAME": "cc-outcomes-29540000", "CYCLE_S": "3600"}
     done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == ends
     commands = [f"outcomes --cache {name} --day 2026-02-27" for name in judged]
     assert (tmp_path / "ran").read_text().splitlines() == ["caches --unjudged 2026-02-27 --json", *commands]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from features.common.arrays import Float32Array, FloatArray, Ids, IntArray
+from features.common.arrays import AnyIntArray, Float32Array, FloatArray, Ids, IntArray
 from features.common.errors import InputError
 from features.common.jit import kernel
 from features.common.progress import Advance, Steps
@@ -110,13 +110,13 @@ def _horizons_s(past_s: float) -> list[int]:
 class Learning(NamedTuple):
     """A trace, and the capacities in bytes of the caches that orders of eviction are learned for.
 
-    `known_s`: when each access became known, int64[n], s since 1970; None: as it began.
+    `known_s`: when each access became known, s since 1970; None: as it began.
     """
 
     trace: Trace
     context: AccessContext
     capacities: Sequence[int]
-    known_s: IntArray | None = None
+    known_s: AnyIntArray | None = None
 
     def orders(self, from_s: int, on_progress: Advance, *, every_s: int | None = None) -> list[Order]:
         """The orders from `from_s` to the end of the trace, one from each `every_s` on.
@@ -144,9 +144,13 @@ class Learning(NamedTuple):
         """
         trace, context = self.trace, self.context
         if self.known_s is not None:
-            is_known = self.known_s < until_s
-            if not is_known[: trace.first_at(until_s)].all():
-                trace, context = trace.part(is_known), context._replace(reader=context.reader[is_known])
+            past = slice(trace.first_at(until_s))
+            known = self.known_s[past] < until_s
+            if not known.any():
+                return None
+            if not known.all():  # a copy of a month takes memory: only of what is learned from
+                trace = Trace(trace.time_s[past][known], trace.item[past][known], trace.size_bytes)
+                context = context._replace(reader=context.reader[past][known])
         n_horizons = len(_horizons_s(until_s - float(trace.time_s[0])))
         steps = Steps(n_horizons, f"learning until {day_label(until_s)}", on_progress)
         ages_s = oldest_ages_s(trace, self.capacities, to_s=until_s)

@@ -1,6 +1,6 @@
 """The generated accesses and files as Arrow tables, slice by slice; names in the experiments' own forms.
 
-`features.common.names.parse_name` can read all names: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
+`features.common.names` can read all names: CMS LFNs, ATLAS production DIDs, PanDA's libraries and
 unmerged files.
 """
 

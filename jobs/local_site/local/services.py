@@ -73,6 +73,8 @@ def mlflow(site: LocalSite) -> Service:
 def not_by_proxy() -> str:
     """`no_proxy` of the environment, with this machine: a site's proxy would look for services on its own."""
     stated = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if stated.strip() == "*":  # no host by a proxy; among others it means nothing
+        return stated
     return ",".join(dict.fromkeys([*filter(None, stated.split(",")), "127.0.0.1", "localhost"]))
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from features.common.arrays import IntArray
 from features.common.errors import InputError, SchemaError, bounded
 from features.common.names import did_parts
 from features.common.times import DAY_S, day_label, parse_day
@@ -237,19 +237,18 @@ class Days(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySetup:
-    """The accesses of an evaluation, the tables made from them, and the replayed caches."""
+    """The accesses of an evaluation, the tables made from them, and the replayed caches.
+
+    `details`: the activity of each access; `known_s`: uint32[n], when it became known, s since 1970.
+    """
 
     tables: Tables
     demand: Mapping[str, str]
     trace: Trace
     context: AccessContext
     details: pa.Table
+    known_s: npt.NDArray[np.uint32]
     caches: Sequence[Cache]
-
-    @property
-    def known_s(self) -> IntArray:
-        """When each access became known, s since 1970."""
-        return np.asarray(self.details["known_at"].cast(pa.int64()).to_numpy() // MICROS, np.int64)
 
     @property
     def last_day_s(self) -> int:
@@ -277,7 +276,16 @@ def replay_setup(settings: Settings, request: Request, tables: Tables) -> Replay
     trace = loaded.trace
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)
-    return ReplaySetup(tables, demand, trace, context_of(loaded), loaded.details, caches)
+    known_s = loaded.details["known_at"].cast(pa.int64()).to_numpy() // MICROS
+    return ReplaySetup(
+        tables,
+        demand,
+        trace,
+        context_of(loaded),
+        loaded.details.select([ACTIVITY]),  # a month is in memory until the last replay
+        np.clip(known_s, 0, LAST_S - 1).astype(np.uint32),
+        caches,
+    )
 
 
 def trial_days(settings: Settings, setup: ReplaySetup, from_s: int) -> Days:

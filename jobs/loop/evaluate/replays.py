@@ -79,8 +79,7 @@ def replayed(
     files, hours = files_and_hours(settings, setup.tables, names)
     give_back()  # the catalogue
     room = [int(cache.config.capacity_bytes * cache.config.high_watermark) for cache in setup.caches]
-    learning = Learning(setup.trace, setup.context, room, setup.known_s)
-    orders = learning.orders(days.from_s, on_progress)
+    orders = Learning(setup.trace, setup.context, room, setup.known_s).orders(days.from_s, on_progress)
     champion = "" if known.champion is None else known.champion.version
     production = model_weight(Tables.of(settings), plan, region=settings.region.name, version=champion)
 

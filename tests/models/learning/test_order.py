@@ -89,6 +89,8 @@ def test_what_became_known_later_is_not_learned_from(tmp_path: Path) -> None:
     alone = Learning(past, board.story, room).learn(board.from_s, unwatched)
     assert late is not None
     assert late == alone
+    known_s += board.from_s
+    assert Learning(board.trace, board.story, room, known_s).learn(board.from_s, unwatched) is None
 
 
 def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:

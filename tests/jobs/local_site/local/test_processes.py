@@ -126,6 +126,8 @@ def test_a_folder_that_servers_cannot_name_is_refused_before_it_is_made(tmp_path
 
 
 def test_this_machine_is_asked_past_a_site_s_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    assert not_by_proxy() == "*"
     monkeypatch.setenv("no_proxy", "example.org,localhost")
     assert not_by_proxy() == "example.org,localhost,127.0.0.1"
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

@@ -14,7 +14,7 @@ from features.common.times import parse_day
 from features.schema import ACCESSES
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.evaluate.replay_setup import copy_file, to_evaluate
+from jobs.loop.evaluate.replay_setup import Request, copy_file, replay_setup, to_evaluate
 
 DAYS = ("2026-03-01", "2026-03-02")
 
@@ -48,6 +48,18 @@ def test_tables_without_accesses_of_the_days_name_those_there_are(tmp_path: Path
         check(tmp_path, "2028-03-01", "2028-03-02")
     with pytest.raises(InputError, match="--to 2026-03-01 is before --from 2026-03-02"):
         check(tmp_path, "2026-03-02", "2026-03-01")
+
+
+def test_what_stays_in_memory_is_when_accesses_became_known_and_their_activity(tmp_path: Path) -> None:
+    read = rows().drop_columns(["known_at"])
+    ends = [dt.datetime(2026, 3, 2, 13, tzinfo=dt.UTC), dt.datetime(2200, 1, 1, tzinfo=dt.UTC)]
+    read = read.set_column(read.column_names.index("closed_at"), "closed_at", pa.array(ends))
+    pq.write_table(read, tmp_path / "accesses.parquet")
+    request = Request(tmp_path / "accesses.parquet", parse_day(DAYS[1]), None, None, ())
+    setup = replay_setup(Settings.load(env={}), request, Tables(str(tmp_path / "t")))
+    assert setup.known_s.tolist() == [parse_day(DAYS[1]) + 13 * 3600, 2**32 - 1]
+    assert setup.known_s.nbytes == 8
+    assert setup.details.column_names == ["activity"]
 
 
 @pytest.mark.parametrize("time_us", [2**62, -(2**62), -1])
