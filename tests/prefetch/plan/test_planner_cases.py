@@ -65,13 +65,13 @@ def test_open_files_take_room_from_pins_beside_a_steward_only() -> None:
 def test_every_file_can_be_explained() -> None:
     files = plain_files(7, treatment=np.array([0, 0, 0, 0, 0, 1, 3]))
     judged = ValuePlanner(lambda _: FEW, LIMITS, files, DAY_S).judge(cache(bytes_on_disk=UNEVEN))
-    told = [explain(judged, item) for item in range(7)]
-    assert [one.action for one in told] == [None, "evict", "pin", "prefetch", None, None, None]
-    assert [one.rank for one in told] == [2, 3, 1, 1, None, None, None]
-    assert told[2].predictions == {"1d": 0.9} and told[2].value == pytest.approx(27)
-    assert "within the pin limit" in told[0].because and "nothing predicts" in told[4].because
-    assert "rule excludes" in told[5].because and "out of the cache" in told[6].because
-    assert told[0].limits["pin"] == "54 B: a fifth of the capacity stays free of pins"
+    stated = [explain(judged, item) for item in range(7)]
+    assert [one.action for one in stated] == [None, "evict", "pin", "prefetch", None, None, None]
+    assert [one.rank for one in stated] == [2, 3, 1, 1, None, None, None]
+    assert stated[2].predictions == {"1d": 0.9} and stated[2].value == pytest.approx(27)
+    assert "within the pin limit" in stated[0].because and "nothing predicts" in stated[4].because
+    assert "rule excludes" in stated[5].because and "out of the cache" in stated[6].because
+    assert stated[0].limits["pin"] == "54 B: a fifth of the capacity stays free of pins"
 
 
 def test_a_file_that_came_after_the_predictions_is_judged_by_its_siblings() -> None:
@@ -130,8 +130,8 @@ def ids(*values: int) -> Any:
 
 
 def work(**changes: Any) -> KnownWork:
-    told = {"item": ids(3, 30), "size_bytes": ids(10, 10), "n_jobs": ids(12, 1), "wait_s": ids(0, 0)}
-    return KnownWork(**({"certainty": np.ones(2), "late_s": ids(0, 0)} | told | changes))
+    stated = {"item": ids(3, 30), "size_bytes": ids(10, 10), "n_jobs": ids(12, 1), "wait_s": ids(0, 0)}
+    return KnownWork(**({"certainty": np.ones(2), "late_s": ids(0, 0)} | stated | changes))
 
 
 def scores(item: Any, probability: float = 0.1) -> Scores:
@@ -141,7 +141,7 @@ def scores(item: Any, probability: float = 0.1) -> Scores:
 
 
 def state(held: int, **changes: Any) -> CacheState:
-    told: dict[str, Any] = {
+    stated: dict[str, Any] = {
         "as_of_s": 0,
         "capacity_bytes": 1000,
         "low_watermark": 0.9,
@@ -155,7 +155,7 @@ def state(held: int, **changes: Any) -> CacheState:
         "peak_inflow_bytes": 100,
         "lru_age_s": None,
     }
-    return CacheState(**(told | changes))
+    return CacheState(**(stated | changes))
 
 
 @settings(deadline=None)
@@ -196,8 +196,8 @@ def test_what_has_waited_for_weeks_holds_no_place_of_what_is_read_each_hour() ->
 def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason() -> None:
     known = with_known(scores(range(35), 0.4), work())
     plan = ValuePlanner(lambda _: known, ROOMY, plain_files(N), DAY_S).plan(state(20))
-    told = reasons(plan, horizon_s=DAY_S).to_pylist()
-    why = dict(zip(zip(plan.action.tolist(), plan.item.tolist(), strict=True), told, strict=True))
+    stated = reasons(plan, horizon_s=DAY_S).to_pylist()
+    why = dict(zip(zip(plan.action.tolist(), plan.item.tolist(), strict=True), stated, strict=True))
     assert plan.of(Action.PREFETCH)[0] == 30 and plan.of(Action.PIN)[0] == 3
     assert why[Action.PREFETCH.code, 30] == "queued: 1 job; read before, but not on disk"
     assert why[Action.PIN.code, 3].startswith("queued: 12 jobs; no. 1 most worth its room")
@@ -210,8 +210,8 @@ def test_a_plan_fetches_queued_files_first_and_holds_them_with_their_own_reason(
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(20, N - 1)), st.floats(0, 1), st.integers(0, 25))
 def test_a_busy_queue_leaves_predictions_their_part(queued: set[int], share: float, n_fit: int) -> None:
-    told = [ids(*queued), *(np.full(len(queued), n) for n in (10, 1, 0, 1.0, 0))]
-    known = with_known(scores(range(N), 0.9), KnownWork(*told))
+    stated = [ids(*queued), *(np.full(len(queued), n) for n in (10, 1, 0, 1.0, 0))]
+    known = with_known(scores(range(N), 0.9), KnownWork(*stated))
     limits = dataclasses.replace(ROOMY, queued_share=share)
     at = state(0, inflow_bytes=10 * n_fit, peak_inflow_bytes=0)
     plan = ValuePlanner(lambda _: known, limits, plain_files(N), DAY_S).plan(at)
@@ -237,8 +237,8 @@ def test_known_work_obeys_the_limits_of_any_plan() -> None:
         assert not plan.of(Action.PREFETCH).size
 
 
-def prefilled(told: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
-    known, about = certain(told, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
+def prefilled(stated: KnownWork, at: CacheState, limits: PlanLimits = ROOMY, **files: Any) -> Prefill:
+    known, about = certain(stated, as_of_s=at.as_of_s, horizon_s=DAY_S), plain_files(N, **files)
     disk = on_disk(at, known, about, Objective.BYTES, Chances(known, 0), recent_s=HOUR_S)
     candidates = absent(at, known, about, Objective.BYTES, Chances(known, 0))
     return prefill(Case(at, known, about, limits, disk, candidates))
@@ -264,11 +264,11 @@ def test_a_prefill_is_never_over_its_limits(
     asked: list[int], held: int, capacity: int, wan: int | None
 ) -> None:
     n = len(asked)
-    told = KnownWork(ids(*asked), *(np.full(n, number) for number in (10, 1, 0, 1.0, 0)))
+    stated = KnownWork(ids(*asked), *(np.full(n, number) for number in (10, 1, 0, 1.0, 0)))
     pinned = np.arange(held) % 3 == 0
     at = state(held, capacity_bytes=max(1, capacity), pinned=pinned, peak_inflow_bytes=0, inflow_bytes=0)
     limits = PlanLimits(HOUR_S, 0.0, 0.6, wan_bytes_per_hour=wan)
-    got = prefilled(told, at, limits)
+    got = prefilled(stated, at, limits)
     others = sum(10 for item in range(held) if pinned[item] and item not in asked)
     brought = got.plan.bytes_of(Action.PREFETCH)
     room = max(0, limits.pin(at).n_bytes - others)
