@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from prefetch.placement.snapshot import Snapshot, load
 
 KEPT_SNAPSHOTS = 2
 _PATIENCE_S = 5
+_log = logging.getLogger(__name__)
 _NAME = sa.String(255)
 
 _metadata = sa.MetaData()
@@ -181,7 +183,10 @@ class Synchroniser:
             except Exception as error:  # noqa: BLE001  whatever fails, answers go on; it is stated and counted
                 self._service.give_back(pending)
                 kind = type(error).__name__
-                self._fault = str(error) if isinstance(error, CachecastError) else f"storing failed ({kind})"
+                is_foreseen = isinstance(error, CachecastError)
+                self._fault = str(error) if is_foreseen else f"storing failed ({kind})"
+                if not (is_foreseen or self.faults[kind]):
+                    _log.exception("storing failed as no code foresaw; said once for each type of error")
                 self.faults[kind] += 1
                 return
             self._service.take(stored, snapshot)

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import httpx
+import pydantic
 import pytest
 from commands import COMMAND
 from placement_server import PLACED_AT, ROOT, certificate, loaded, refresh, serving, threaded
@@ -81,7 +82,9 @@ def test_it_answers_from_memory_while_the_database_is_away(tmp_path: Path) -> No
         assert len(again.get("/serverRanges").json()["EDGE"]["servers"]) == 2
 
 
-def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path: Path) -> None:
+def test_what_somebody_else_wrote_to_the_database_is_stated_by_its_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     database = tmp_path / "p.db"
     refresh(database)
     with threaded(database, time.time) as started, started.client() as operator:
@@ -93,6 +96,7 @@ def test_what_somebody_else_wrote_to_the_database_is_told_by_its_error(tmp_path:
         assert operator.get("/ds/5/cms:/X").json() == ["other"]
         figures = operator.get("/metrics").text
         assert 'cachecast_placement_database_faults_total{error="JSONDecodeError"}' in figures
+    assert [record.exc_info is not None for record in caplog.records if "storing" in record.message] == [True]
 
 
 def test_a_damaged_snapshot_keeps_nobodys_heartbeats_away(tmp_path: Path) -> None:
@@ -188,7 +192,7 @@ def test_tokens_come_from_private_files_and_tls_is_spoken(tmp_path: Path) -> Non
 
 def test_without_a_token_nothing_can_be_changed(tmp_path: Path) -> None:
     with (
-        threaded(tmp_path / "p.db", time.time, token="", cache_tokens="") as started,
+        threaded(tmp_path / "p.db", time.time, token=pydantic.SecretStr(""), cache_tokens="") as started,
         started.client("whatever") as client,
     ):
         assert client.post("/liveness", json={"id": "a"}).status_code == 401
