@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import time
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
-from jobs.loop.ingest.queues import classads, rucio
+from jobs.loop.ingest.queues import arc, classads, rucio
 from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
 from jobs.loop.ingest.queues.place import Place, folded
 from jobs.loop.ingest.sources import sql
@@ -315,6 +316,16 @@ def test_what_a_job_may_write_takes_no_time(value: str) -> None:
     HOOK.read_ads(f"A = {' ' * MANY}{value}\nB = 1")
     HOOK.read_ads(f'A = "{" " * MANY}x"')
     assert time.monotonic() - began < 2
+
+
+def test_a_long_text_takes_a_few_times_its_bytes_in_memory(request: pytest.FixtureRequest) -> None:
+    text = "x" * 20 * MANY
+    tracemalloc.start()
+    request.addfinalizer(tracemalloc.stop)
+    assert arc.is_description(f"(*{text}*) &(a=b)")
+    assert [*classads.ads(f'[ Args = "{text}"; ]', "q")] == [{"Args": text}]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    assert peak_bytes < 20 * len(text)
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
