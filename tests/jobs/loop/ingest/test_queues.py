@@ -217,12 +217,15 @@ def test_no_token_of_what_a_job_names_is_kept(tables: Tables) -> None:
     asked.append(f"srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root?authz={token}")
     write(tables, "condor", [JOB | {"Args": " ".join(asked)}])
     stated = {"job_id": "1", "files": asked}
-    write(tables, "entries", [stated, stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}])
+    unknown = {"job_id": "3", "dataset": f"pelican://o.example.org/f.gwf?authz={token}"}
+    refused = [stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}]
+    write(tables, "entries", [stated, unknown, *refused])
     rows = tables.read_arrow(QUEUE).to_pylist()
     srm = "srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root"
-    assert {row["input"] for row in rows} == {"root://o//store/mc/f.root", "/store/mc/g.root", srm}
+    plain = {"root://o//store/mc/f.root", "/store/mc/g.root", srm, "pelican://o.example.org/f.gwf"}
+    assert {row["input"] for row in rows} == plain
     rejects = tables.read_arrow(REJECTS).to_pylist()
-    assert len(rows) == 6 and len(rejects) == 2
+    assert len(rows) == 7 and len(rejects) == 2
     assert "eyJ" not in str(rejects) and "c2Vj" not in str(rejects)
     assert known(tables) == [(2, 1.0)]
 
