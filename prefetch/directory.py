@@ -58,8 +58,9 @@ class DirectoryTarget:
     def prefetch(self, name: str, *, timeout_s: float) -> int:
         path = path_below(self.namespace, name)
         fetched = not self._has(path)
-        size = self._fetch(name, path, timeout_s) if fetched else path.stat().st_size
-        self._set_last_use(path)
+        if fetched:
+            self._fetch(name, path, timeout_s)
+        size = self._set_last_use(path)
         n_blocks = n_blocks_of(size) if size else 0
         self._record(name, size, hit=0 if fetched else n_blocks, missed=n_blocks if fetched else 0)
         return size
@@ -68,9 +69,9 @@ class DirectoryTarget:
         """Make `name` the most recently used. Raises PushRejected if it is not here."""
         path = path_below(self.namespace, name)
         self._has(path)
-        self._set_last_use(path)
+        size = self._set_last_use(path)
         meanwhile()
-        self._record(name, path.stat().st_size, hit=0, missed=0)
+        self._record(name, size, hit=0, missed=0)
 
     def evict(self, name: str, *, timeout_s: float) -> None:
         path = path_below(self.namespace, name)
@@ -127,8 +128,9 @@ class DirectoryTarget:
         """Read `name` as a job would; True if it was here, else it is fetched first."""
         path = path_below(self.namespace, name)
         hit = self._has(path)
-        size = path.stat().st_size if hit else self._fetch(name, path, _READ_TIMEOUT_S)
-        self._set_last_use(path)
+        if not hit:
+            self._fetch(name, path, _READ_TIMEOUT_S)
+        size = self._set_last_use(path)
         self._record(name, size, hit=size if hit else 0, missed=0 if hit else size)
         return hit
 
@@ -160,19 +162,19 @@ class DirectoryTarget:
             raise PushRejected(f"{path.name!r} is a folder in cache {self.name!r}")
         return path.exists()
 
-    def _fetch(self, name: str, path: Path, timeout_s: float) -> int:
+    def _fetch(self, name: str, path: Path, timeout_s: float) -> None:
         source = path_below(self._origin, name)
         if not self._origin.is_dir():
             raise SourceUnavailable(f"origin folder {self._origin} is unavailable")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return self._copy(source, path, time.monotonic() + timeout_s)
+            self._copy(source, path, time.monotonic() + timeout_s)
         except _NOT_A_FILE as error:
             raise PushRejected(f"{name} cannot be fetched from {self._origin}: {error.strerror}") from error
         except OSError as error:
             raise TargetUnavailable(f"{name} cannot be fetched: {error.strerror}") from error
 
-    def _copy(self, source: Path, path: Path, deadline: float) -> int:
+    def _copy(self, source: Path, path: Path, deadline: float) -> None:
         # Written aside and renamed, so that a crash leaves no half file under a file's name.
         descriptor, partial = tempfile.mkstemp(dir=self._tmp)
         try:
@@ -181,17 +183,17 @@ class DirectoryTarget:
                     if time.monotonic() > deadline:
                         raise SourceUnavailable(f"{source}: not copied in time")
                     target.write(chunk)
-                size = target.tell()
             Path(partial).replace(path)
         except BaseException:
             Path(partial).unlink(missing_ok=True)
             raise
-        return size
 
-    def _set_last_use(self, path: Path) -> None:
+    def _set_last_use(self, path: Path) -> int:
+        """Set the last use of a file to now; return its size. Raises PushRejected if it is not here."""
         now_s = time.time()
         try:
             os.utime(path, (now_s, now_s))
+            return path.stat().st_size
         except OSError as error:
             _refuse(error)
             raise PushRejected(f"cache {self.name!r} does not hold {path.name!r}") from error

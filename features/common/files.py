@@ -48,7 +48,7 @@ def write(path: Path, content: str | bytes, *, mode: int | None = None, settle: 
 
 def sync_folder(folder: Path) -> None:
     """Bring the names in `folder` to the disk. Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # a pipe would wait for a writer
     try:
         os.fsync(handle)
     finally:

@@ -95,10 +95,11 @@ def stated(origins: pa.StringArray) -> pa.StringArray:
 
 def first_fit(origins: pa.StringArray, groups: Sequence[Sequence[str]]) -> IntArray:
     """Index of the first of `groups` (host patterns as `*.fr`, in any case) that fits; their number: none."""
-    coded = hosts_of(origins).dictionary_encode()
-    group_of_host = [_first(host, groups) for host in coded.dictionary.to_pylist()]
-    code = coded.indices.fill_null(len(group_of_host)).to_numpy(zero_copy_only=False)
-    return np.asarray(np.array([*group_of_host, len(groups)], np.int64)[code], np.int64)
+    coded = origins.dictionary_encode()  # they repeat, and the host of each is looked for
+    hosts = hosts_of(coded.dictionary).dictionary_encode()
+    of_host = np.array([_first(host, groups) for host in hosts.dictionary.to_pylist()], np.int64)
+    of_origin = np.append(of_host[hosts.indices.to_numpy()], len(groups))
+    return np.asarray(of_origin[coded.indices.fill_null(-1).to_numpy()], np.int64)
 
 
 def _first(host: str, groups: Sequence[Sequence[str]]) -> int:

@@ -176,7 +176,8 @@ class _Client(Client):  # type: ignore[misc]
         if self.auth_type == "oidc":
             options["get_token"] = True
         deadline.bounded(self.session)
-        self.session.auth = lambda request: request  # a login in .netrc is none of Rucio's
+        self.session.auth = lambda request: request  # a login in .netrc is none of Rucio's …
+        self.session.rebuild_auth = lambda *_: None  # … where it redirects, too
         self.session.get_redirect_target = self._redirected
         return super()._send_request(*args, **options)
 

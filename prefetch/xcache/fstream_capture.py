@@ -136,8 +136,9 @@ class FstreamReader:
 
     def _note(self, datagram: bytes) -> None:
         report = fstream.decode_session(datagram)
+        session = report.session[-fstream.MAX_CHARS :]  # anybody can make up longer ones, to fill memory
         known: tuple[int | str, str] = (
-            (report.user_id, report.session) if isinstance(report, Login) else (report.session, report.work)
+            (report.user_id, session) if isinstance(report, Login) else (session, report.work)
         )
         place = (report.stod, report.server_id, known[0])
         self._known.pop(place, None)

@@ -195,6 +195,15 @@ def test_a_mount_that_hangs_is_named_and_holds_up_nobody(tmp_path: Path) -> None
     assert files.silent([tmp_path, gone, tmp_path / "\0"]) is None
 
 
+def test_what_took_the_place_of_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    files.sync_folder(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)  # else an open of a pipe would never end
+    with pytest.raises(NotADirectoryError):
+        files.sync_folder(tmp_path / "pipe")
+    os.close(writer)
+
+
 HANGS = """
 import sys
 from pathlib import Path

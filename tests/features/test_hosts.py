@@ -18,6 +18,8 @@ def test_an_origin_is_of_the_host_that_it_names() -> None:
     }
     assert hosts_of(pa.array([*origins])).to_pylist() == list(origins.values())
     assert first_fit(pa.array([*origins]), [["*.ch"], ["2001:DB8:*"]]).tolist() == [0, 0, 0, 2, 1, 1, 2, 2]
+    assert first_fit(pa.array(["b", "a.fr", None, "a.fr"]).slice(1), [["*.fr"]]).tolist() == [0, 1, 0]
+    assert first_fit(pa.array([], pa.string()), [["*.fr"]]).tolist() == []
 
 
 def test_a_host_header_of_any_length_is_judged_at_once() -> None:

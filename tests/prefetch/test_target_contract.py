@@ -156,3 +156,22 @@ def test_a_folder_that_cannot_be_used_is_neither_passed_over_nor_a_trace(
             use()
         if use is uses[2]:
             monkeypatch.setattr(Path, "stat", denied)
+
+
+def test_a_file_that_is_removed_while_a_folder_uses_it_is_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, utime = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache"), os.utime
+    file = cache.namespace / "f"
+
+    def remove(path: Path, times: tuple[float, float]) -> None:
+        utime(path, times)
+        path.unlink()
+
+    file.write_bytes(b"1")
+    cache.touch("/f", timeout_s=1, meanwhile=file.unlink)
+    assert [event.size_bytes for event in read_capture(cache.gstream).records] == [1]
+    file.write_bytes(b"1")
+    monkeypatch.setattr(os, "utime", remove)
+    with pytest.raises(PushRejected, match="does not hold"):
+        cache.touch("/f", timeout_s=1)

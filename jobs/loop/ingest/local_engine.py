@@ -3,12 +3,14 @@
 Its cost follows the input: of the accesses only the days that the input touches are read and written.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from features.common.errors import ConflictError
 from features.common.names import literal
 from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
@@ -142,7 +144,8 @@ def forget_unpaired(tables: Tables, *, before_s: int) -> None:
     """Delete the halves of days before that of `before_s` (since 1970), while another pull may be at work."""
     base = tables.head(UNPAIRED)
     if old := [key for key in base.partitions if key[0] < day_label(before_s)]:
-        tables.replace_each(UNPAIRED, [], base=base, drop=old)
+        with contextlib.suppress(ConflictError):  # another pull adds to such a day: it goes the next time
+            tables.replace_each(UNPAIRED, [], base=base, drop=old)
 
 
 def _keep(tables: Tables, unpaired: pa.Table) -> None:

@@ -37,7 +37,7 @@ def _moment(value: object) -> object:
 
 Moment = Annotated[int, pydantic.BeforeValidator(_moment)]
 Name = Annotated[str, pydantic.Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")]
-File = Annotated[Name, pydantic.BeforeValidator(lambda v: urls.bare(v) if isinstance(v, str) else v)]
+Input = Annotated[Name, pydantic.BeforeValidator(lambda v: urls.bare(v) if isinstance(v, str) else v)]
 Site = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -49,9 +49,9 @@ class Entry(pydantic.BaseModel):
     """
 
     job_id: Annotated[Name, pydantic.BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
-    dataset: Name | None = None
-    file: File | None = None
-    files: tuple[File, ...] = ()
+    dataset: Input | None = None
+    file: Input | None = None
+    files: tuple[Input, ...] = ()
     n_jobs: Annotated[int, pydantic.Field(ge=1, le=MOST_JOBS)] = 1
     expected_start: Moment | None = None
     known_at: Moment | None = None

@@ -158,7 +158,7 @@ def test_a_login_in_netrc_is_sent_to_nobody(
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     sent: list[str | None] = []
     monkeypatch.setattr(Rucio, "log_request", lambda self, *_: sent.append(self.headers["Authorization"]))
-    catalogue_rows(server(GOOD))
+    assert catalogue_rows(server(GOOD | {"/rses/": b"/elsewhere", "/elsewhere": RSES}))
     assert set(sent) == {None}
 
 

@@ -249,3 +249,13 @@ def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:
     reader = CaptureReader(path)
     assert [type(event) for event in reader.events()] == [Login, Work]
     assert (reader.n_malformed, reader.n_lost) == (1, 0)
+
+
+def test_sessions_of_any_length_that_anyone_can_make_up_take_little_memory(tmp_path: Path) -> None:
+    reader, path = FstreamReader(), tmp_path / "capture.jsonl"
+    long = f"{'x' * 60_000}.1:{HOST}"
+    named = [session(b"u", long, 1), session(b"i", f"{long}\njob", 2)]
+    lines = [{"remote": "h:1", "data": base64.b64encode(datagram).decode()} for datagram in named]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert list(reader.read(path)) == []
+    assert len(reader._known) == 2 and len(str(reader._known)) < 4 * MAX_CHARS

@@ -14,7 +14,7 @@ from jobs.loop.ingest.queues.place import Place, Refused, folded, moment_of, nam
 
 FORM = "description"  # the field of a job's record that says in which language it was described
 MOST_CHARS = 256 * 2**20  # of all descriptions together
-_COMMENT = r"\(\*(?:[^*]|\*(?!\)))*(?:\*\)|$)"
+_COMMENT = r"\(\*[^*]*+(?:\*(?!\))[^*]*+)*+(?:\*\)|$)"
 _XRSL = re.compile(rf"\s*(?:{_COMMENT}\s*)*[&+]\s*\(")
 _ADL = re.compile(r"\s*<(?:[^>]{0,1000}>\s*<){0,3}(?:[A-Za-z-]+:)?ActivityDescriptions?\b")
 _TOKEN = re.compile(rf"""{_COMMENT}|"(?:[^"]|"")*(?:"|$)|'(?:[^']|'')*(?:'|$)|[()&+|=]|[^\s()"'&+|=]+""")

@@ -21,7 +21,7 @@ _BLANK = re.compile(r"\n\s*\n")
 _EXPRESSION = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
 _LONGEST = 10_000  # of an attribute without its quoted texts, and of an expression, in characters
 _DEEPEST = 50
-_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"|(").*')
+_QUOTED = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|(").*')
 """What is not closed ends with its line, so that none is looked through twice: of it the quote is left."""
 _AMBIGUOUS = re.compile(r"""["']|//|/\*""")
 """Outside quoted texts: an open quote, a quoted name, a comment, none of which `condor_q` writes."""

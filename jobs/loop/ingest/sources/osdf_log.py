@@ -48,7 +48,7 @@ def query(site: Site) -> sql.Query:
             ("n_read < 0", "negative size"),
             ("n_read = 0 AND n_write > 0", "not a read: write"),
         ),
-        sample=f"regexp_replace(value, '{_CLIENT}', '[Host:*]')",
+        sample=f"regexp_replace(value, '{_CLIENT}', '[Host:*]', 'g')",
     )
 
 

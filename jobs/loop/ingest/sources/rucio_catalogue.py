@@ -158,7 +158,7 @@ class _Catalogue:
         n_available = {row["rse"]: row["available_length"] for row in held if row["rse"] not in self._caches}
         whole = [rse for rse, n in n_available.items() if n == len(files)]
         # Of an open dataset an RSE may have more by now.
-        parts = sorted(rse for rse, n in n_available.items() if n and rse not in whole)
+        parts = sorted(rse for rse, n in n_available.items() if n and n != len(files))
         origins = {rucio.did_of(file): list(whole) for file in files}
         if parts:
             self._add_replicas(origins, "|".join(parts))

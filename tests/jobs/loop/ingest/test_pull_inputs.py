@@ -104,7 +104,7 @@ def test_no_sample_shows_a_user(tables: Tables, tmp_path: Path) -> None:
         "cms_aaa": [json.dumps(cms), json.dumps(flat), cut],
         "rucio_traces": [json.dumps(atlas)],
         "atlas_popularity": ["2026-03-01\tjdoe\tscope"],
-        "osdf_log": ["[Objectname:/x] [Host:jdoe] [Read:1]"],
+        "osdf_log": ["[Objectname:/x[Host:y]] [Host:jdoe] [Read:1]"],
         "pelican": ['{"remote_ip": "jdoe"}'],
     }
     for source, lines in files.items():

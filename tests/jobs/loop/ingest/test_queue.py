@@ -94,9 +94,8 @@ def test_a_queue_says_the_same_in_json_lines_csv_json_and_with_an_order_mark_and
     (tmp_path / "c.csv").write_text(
         "job_id,dataset,file,n_jobs,expected_start,known_at\n"
         f"1,{DATASET},,12,2026-03-01T06:00:00Z,\n2,,{lfn(30)},,,2026-02-28T23:00:00Z\n",
-        encoding="utf-8-sig",  # as Excel and PowerShell write
     )
-    (tmp_path / "d.csv").write_text("\ufeff" + (tmp_path / "c.csv").read_text())
+    (tmp_path / "d.csv").write_text("\ufeff" + (tmp_path / "c.csv").read_text())  # as Excel writes
     nulls = dict.fromkeys(("dataset", "file", "files", "n_jobs", "certainty", "until", "site"))
     (tmp_path / "e.json").write_text("\ufeff" + json.dumps([nulls | job for job in jobs]))
     found = []

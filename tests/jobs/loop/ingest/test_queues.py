@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import time
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
-from jobs.loop.ingest.queues import classads, rucio
+from jobs.loop.ingest.queues import arc, classads, rucio
 from jobs.loop.ingest.queues.answers import Kind, entries_of, kind_of, read_answer
 from jobs.loop.ingest.queues.place import Place, folded
 from jobs.loop.ingest.sources import sql
@@ -214,12 +215,15 @@ def test_no_token_of_what_a_job_names_is_kept(tables: Tables) -> None:
     asked.append(f"srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root?authz={token}")
     write(tables, "condor", [JOB | {"Args": " ".join(asked)}])
     stated = {"job_id": "1", "files": asked}
-    write(tables, "entries", [stated, stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}])
+    unknown = {"job_id": "3", "dataset": f"pelican://o.example.org/f.gwf?authz={token}"}
+    refused = [stated | {"n_jobs": 0}, {"job_id": "2", "file": f"?authz={token}"}]
+    write(tables, "entries", [stated, unknown, *refused])
     rows = tables.read_arrow(QUEUE).to_pylist()
     srm = "srm://se.example.org:8443/srm/v2?SFN=/store/mc/h.root"
-    assert {row["input"] for row in rows} == {"root://o//store/mc/f.root", "/store/mc/g.root", srm}
+    plain = {"root://o//store/mc/f.root", "/store/mc/g.root", srm, "pelican://o.example.org/f.gwf"}
+    assert {row["input"] for row in rows} == plain
     rejects = tables.read_arrow(REJECTS).to_pylist()
-    assert len(rows) == 6 and len(rejects) == 2
+    assert len(rows) == 7 and len(rejects) == 2
     assert "eyJ" not in str(rejects) and "c2Vj" not in str(rejects)
     assert known(tables) == [(2, 1.0)]
 
@@ -313,6 +317,16 @@ def test_what_a_job_may_write_takes_no_time(value: str) -> None:
     HOOK.read_ads(f"A = {' ' * MANY}{value}\nB = 1")
     HOOK.read_ads(f'A = "{" " * MANY}x"')
     assert time.monotonic() - began < 2
+
+
+def test_a_long_text_takes_a_few_times_its_bytes_in_memory(request: pytest.FixtureRequest) -> None:
+    text = "x" * 20 * MANY
+    tracemalloc.start()
+    request.addfinalizer(tracemalloc.stop)
+    assert arc.is_description(f"(*{text}*) &(a=b)")
+    assert [*classads.ads(f'[ Args = "{text}"; ]', "q")] == [{"Args": text}]
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    assert peak_bytes < 20 * len(text)
 
 
 @pytest.mark.parametrize("text", ["[" * DEEP, '{"JobStatus":' * DEEP, '[{"Args":' + "[" * DEEP])
