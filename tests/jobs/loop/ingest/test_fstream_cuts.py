@@ -14,8 +14,7 @@ from pulls import pulled
 
 from features.schema import ACCESSES, REJECTS, UNPAIRED
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine, forget_unpaired
+from jobs.loop.ingest.local_engine import forget_unpaired
 
 START = 1772323200
 FOR_WRITING = 3
@@ -135,9 +134,9 @@ def test_old_halves_that_another_pull_adds_meanwhile_end_no_pull(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, head = Tables(str(tmp_path / "t")), Tables.head
-    pulled(tables, tmp_path, [[line(0, closing(1, MIB, 0, 0))]])
+    accesses_after(tables, tmp_path, [[line(0, closing(1, MIB, 0, 0))]])
     before = [tables.head(UNPAIRED)]
-    pulled(tables, tmp_path, [[line(1, closing(2, MIB, 0, 0))]])
+    accesses_after(tables, tmp_path, [[line(1, closing(2, MIB, 0, 0))]])
     monkeypatch.setattr(Tables, "head", lambda *of: before.pop() if before else head(*of))
     forget_unpaired(tables, before_s=START + 10 * 86400)
     assert tables.head(UNPAIRED).n_rows == 2
