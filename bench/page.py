@@ -169,7 +169,7 @@ BENCHES = (
     Bench(
         "cluster",
         "Spark: a month on a standalone cluster and HDFS, beside one process",
-        "cluster.py --accesses 2000000 7100000 --workers 2",
+        "cluster.py --accesses 7100000 2000000 --workers 1 2 4 --yarn --faults",
         timed=False,
     ),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
