@@ -169,7 +169,13 @@ BENCHES = (
     Bench(
         "cluster",
         "Spark: a month on a standalone cluster and HDFS, beside one process",
-        "cluster.py --accesses 7100000 2000000 --workers 1 2 4 --yarn --faults",
+        "cluster.py --accesses 2000000 7100000 --workers 2",
+        timed=False,
+    ),
+    Bench(
+        "cluster-sizes",
+        "Spark: MWT2's month on one, two and four workers, and on YARN",
+        "cluster.py --accesses 7100000 --workers 1 2 4 --yarn",
         timed=False,
     ),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
