@@ -172,6 +172,12 @@ BENCHES = (
         "cluster.py --accesses 2000000 7100000 --workers 2",
         timed=False,
     ),
+    Bench(
+        "cluster-sizes",
+        "Spark: MWT2's month on one, two and four workers, and on YARN",
+        "cluster.py --accesses 7100000 --workers 1 2 4 --yarn",
+        timed=False,
+    ),
     Bench("scoring", "Models: rows scored per second", "scoring.py"),
     Bench("training", "Models: time to learn from five million rows", "scoring.py train"),
     Bench("forecast", "Forecast: public popularity series", "forecast.py", timed=False),
