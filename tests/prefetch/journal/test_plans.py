@@ -10,7 +10,7 @@ from cases import cases
 from journals import DAY, begin, begin_all, due, finish, item, pinned, states, states_by_item, stop, work_on
 
 from prefetch.actions import ItemState
-from prefetch.journal import journal as journal_room
+from prefetch.journal.cleanup import change_all
 from prefetch.journal.journal import Journal, Receipt
 from prefetch.journal.lease import LEASE_S
 from prefetch.journal.tables import PLAN, PREFILL, Heading, Try
@@ -100,10 +100,10 @@ def test_what_failed_is_not_tried_again_if_its_plan_ends_at_that_moment(
 ) -> None:
     journal.plans.record_plan([item(1)], now_s=1000)
     begin_all(journal)
-    change_all = journal_room.change_all
 
     def change_late(*words: Any) -> int:
         """Just before, the plan ends while a try is under way, which fails then."""
+        monkeypatch.undo()
         if states(journal).get("running"):
             if word == "cancel":
                 journal.plans.cancel("xc", now_s=1002)
@@ -112,7 +112,7 @@ def test_what_failed_is_not_tried_again_if_its_plan_ends_at_that_moment(
             finish(journal, "1000-prefetch-1", Receipt(ItemState.FAILED, error="gone"), now_s=2001)
         return change_all(*words)
 
-    monkeypatch.setattr(journal_room, "change_all", change_late)
+    monkeypatch.setattr("prefetch.journal.journal.change_all", change_late)
     assert journal.plans.retry("xc", now_s=2002) == 0
     assert begin_all(journal, now_s=2003) == (["2000-prefetch-2"] if word == "newer" else [])
     assert states_by_item(journal)["1000-prefetch-1"] == "failed"
