@@ -166,8 +166,8 @@ def pulled_from_dump(spark: SparkSession, folder: Path) -> dict[str, str]:
         "replicas": replicas,
         "contents": [{"SCOPE": "cms", "NAME": "D", "CHILD_SCOPE": "x", "CHILD_NAME": "y", "CHILD_TYPE": "F"}],
     }
-    (folder / "told.json").write_text(json.dumps(answers))
-    dump = write_dump(folder / "told.json", folder / "dump")
+    (folder / "answers.json").write_text(json.dumps(answers))
+    dump = write_dump(folder / "answers.json", folder / "dump")
     frame, query = rucio_dumps.read(spark, str(dump), day=pulls.DAY.isoformat())
     site = Site(day=pulls.DAY.isoformat())
     batches = frame.toArrow().combine_chunks().to_batches()

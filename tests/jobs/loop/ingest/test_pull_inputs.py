@@ -84,8 +84,8 @@ def test_a_dump_without_dids_dates_files_by_their_first_replica(
 ) -> None:
     content = json.loads(DUMP.read_text())
     del content["dids"]
-    (tmp_path / "told.json").write_text(json.dumps(content))
-    dump = write_dump(tmp_path / "told.json", tmp_path / "dump")
+    (tmp_path / "answers.json").write_text(json.dumps(content))
+    dump = write_dump(tmp_path / "answers.json", tmp_path / "dump")
     pulled(tables, "rucio_dumps", dump, engine=spark_engine)
     created = tables.read_arrow(FILES, columns=["scope", "created_at"]).to_pylist()
     expected = min(r["CREATED_AT"] for r in content["replicas"] if (r["NAME"] or "").endswith("/a.root"))

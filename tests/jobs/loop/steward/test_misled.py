@@ -109,7 +109,7 @@ def begins(process: subprocess.Popen[bytes], folder: Path, within_s: float = PAT
 
 
 def ends(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ends in time when it is told to; afterwards it has ended."""
+    """Whether it ends in time when it is asked to; afterwards it has ended."""
     process.terminate()
     try:
         process.wait(ENDS_WITHIN_S)
