@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from features.common.arrays import IntArray
 from features.common.times import DAY_S
 from features.common.units import duration_label
-from features.spec import FeatureSpec
+from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from features.stream.events import MICROS
 from features.stream.names import numbers
 
@@ -42,7 +42,12 @@ class Reads:
         - next_access_s: whole seconds from as_of to the first read within the longest horizon; null: none
 
         The first two are null if as_of + h > until_s.
+
+        Raises ValueError if a horizon is longer than 63 days.
         """
+        longest_s = max(spec.horizons_s)
+        if longest_s > LONGEST_HORIZON_S:
+            raise ValueError(f"labels have horizons of at most 63 days, got {duration_label(longest_s)}")
         item = numbers(dids, self._dids).astype(np.int64)
         start = self._place(item, as_of_s)
         columns: dict[str, pa.Array] = {"did": dids}
@@ -56,7 +61,7 @@ class Reads:
             begun_before = (stop > start) & ~np.append(self._is_new_day, True)[start]
             n_days = self._days_before[stop] - self._days_before[start] + begun_before
             columns[f"n_days_within_{within}"] = _counts(n_days, matured=matured)
-        is_read = self._place(item, as_of_s + max(spec.horizons_s)) > start
+        is_read = self._place(item, as_of_s + longest_s) > start
         first = np.where(is_read, start, 0)
         next_s = np.append(self._at_s, 0)[first] - as_of_s
         columns["next_access_s"] = pa.array(next_s, mask=~is_read)

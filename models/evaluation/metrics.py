@@ -58,8 +58,8 @@ class Quality:
 def quality(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> Quality:
-    """All figures of predicted probabilities (0 … 1)."""
-    y, p, w = _arrays(labels, probabilities, weights)
+    """All figures of predicted probabilities (0 … 1). Raises ValueError on empty input or unequal lengths."""
+    y, p, w = _checked(labels, probabilities, weights)
     curve = _reliability(y, p, w)
     return dataclasses.replace(
         ranking_quality(y, p, w),
@@ -73,15 +73,15 @@ def quality(
 def ranking_quality(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> Quality:
-    """The figures of scores that are not probabilities: how well they rank."""
-    y, s, w = _arrays(labels, scores, weights)
+    """The figures of scores that are not probabilities: how well they rank. Raises as `quality`."""
+    y, s, w = _checked(labels, scores, weights)
     ranked = auc(y, s, w), average_precision(y, s, w)
     return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
 
 
 def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     """Area under the ROC curve; NaN if one class is missing."""
-    y, s, w = _arrays(labels, scores, weights)
+    y, s, w = _checked(labels, scores, weights)
     from sklearn.metrics import roc_auc_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
 
     return float(roc_auc_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
@@ -91,7 +91,7 @@ def average_precision(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
     """Average precision; NaN if one class is missing."""
-    y, s, w = _arrays(labels, scores, weights)
+    y, s, w = _checked(labels, scores, weights)
     from sklearn.metrics import average_precision_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
 
     return float(average_precision_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
@@ -131,12 +131,16 @@ def bin_of_rows(probabilities: FloatArray, weights: FloatArray | None = None) ->
     return np.asarray(of_value[inverse], dtype=np.int64)
 
 
-def _arrays(
+def _checked(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     y = np.asarray(labels, dtype=np.float64)
     s = np.asarray(scores, dtype=np.float64)
     w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if not len(y) or len(y) != len(s) or len(y) != len(w):
+        raise ValueError(
+            f"need equal lengths above 0, got {len(y)} labels, {len(s)} scores, {len(w)} weights"
+        )
     return y, s, w
 
 
@@ -173,7 +177,8 @@ def few_days(n_days: int) -> str | None:
 def mean_interval(days: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval:
     """The mean of `days` (one number per day, in order) with one-sided percentile bounds.
 
-    Fewer than `BOUNDED_DAYS` have none. `block`: number of days drawn together.
+    Fewer than `BOUNDED_DAYS` have none. `block`: number of days drawn together. Raises ValueError without
+    days or with a block below 1.
     """
     values = np.asarray(days, dtype=np.float64)
     ratio = ratio_interval(values, np.ones_like(values), block=block)
@@ -184,9 +189,12 @@ def mean_interval(days: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval:
 def ratio_interval(above: npt.ArrayLike, below: npt.ArrayLike, *, block: int = BLOCK_DAYS) -> Interval | None:
     """The sum of `above` over that of `below` (one number per day each), with bounds as in `mean_interval`.
 
-    None if `below` sums to 0 over all days; without bounds if it does over those of a resample.
+    None if `below` sums to 0 over all days; without bounds if it does over those of a resample. Raises as
+    `mean_interval`.
     """
     top, bottom = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    if not len(top) or block < 1:
+        raise ValueError(f"need days and a block of at least 1, got {len(top)} and {block}")
     if not bottom.sum():
         return None
     mean = float(top.sum() / bottom.sum())

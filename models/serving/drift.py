@@ -87,14 +87,16 @@ def references(matrix: pd.DataFrame, as_of: IntArray) -> dict[str, Reference]:
 
 
 def psi(then: Reference, now: AnyFloatArray) -> float:
-    """The population stability index of `now`, which has rows; shares below 1e-4 count as 1e-4."""
+    """The population stability index of `now`; shares below 1e-4 count as 1e-4. ValueError if empty."""
+    if not len(now):
+        raise ValueError("no rows to compare with training")
     old = np.maximum(then.shares, _LEAST_SHARE)
     new = np.maximum(_shares(np.asarray(then.edges), now), _LEAST_SHARE)
     return float(np.sum((new - old) * np.log(new / old)))
 
 
 def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
-    """The drift of each column with a reference, the largest first."""
+    """The drift of each column with a reference, the largest first. Raises ValueError without rows."""
     rows = [
         Drift(
             column=name,

@@ -120,3 +120,12 @@ def test_labels_equal_plain_loops(seed: int) -> None:
         assert {row.pop("did"): row for row in table.to_pylist()} == {
             did: expected(worlds, did, as_of_s, until_s) for did in dids
         }
+
+
+def test_a_horizon_is_at_most_63_days() -> None:
+    worlds = random_worlds(1, n_worlds=1, cycle_s=86400)
+    accesses, _ = tables_of(worlds)
+    reads = labels.Reads(accesses.select(list(labels.COLUMNS)), until_s=worlds.start)
+    long = type(worlds.spec)(**{**vars(worlds.spec), "horizons_s": (64 * 86400,), "history_s": 100 * 86400})
+    with pytest.raises(ValueError, match="at most 63 days, got 64d"):
+        reads.labels(pa.array(["a:b"]), worlds.start, long)
