@@ -25,13 +25,13 @@ HEALTHY = {
 
 @contextmanager
 def answering(reply: object) -> Iterator[str]:
-    """The URL of a server that gives every request the JSON `told`, or these bytes."""
+    """The URL of a server that gives every request the JSON `reply`, or these bytes."""
 
-    class Told(http_answers.Answers):
+    class Replying(http_answers.Answers):
         def do_GET(self) -> None:
             self.say(200, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
 
-    with http_answers.answering(Told) as url:
+    with http_answers.answering(Replying) as url:
         yield url
 
 

@@ -56,7 +56,7 @@ def settings(folder: Path) -> Settings:
 
 
 def marked(settings: Settings, request: PageRequest = PageRequest(), *, now_s: int = NOW_S) -> Page:  # noqa: B008
-    """A page of a new renderer; it has no element or attribute but ours, whatever is told."""
+    """A page of a new renderer; it has no element or attribute but ours, whatever is asked."""
     page = Page(Renderer(settings, began_s=NOW_S - 60).page(request, {}, now_s=now_s))
     assert set(page.seen) <= ELEMENTS and not page.open
     assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "srcdoc")}

@@ -1,4 +1,4 @@
-"""Two caches of a federation: what the steward of one saves, told from how they differ anyway."""
+"""Two caches of a federation: what the steward of one saves, apart from how they differ anyway."""
 
 import datetime as dt
 from pathlib import Path
