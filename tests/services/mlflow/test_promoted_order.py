@@ -27,7 +27,7 @@ from planted_region import (
     registry,
     serve,
 )
-from waiting import eventually
+from waiting import STOPPED_AT_ONCE, eventually
 
 from features.common.errors import ModelError
 from features.spec import COLUMNS
@@ -42,7 +42,7 @@ from prefetch.journal.journal import Journal
 from prefetch.steward.figures import StewardFigures
 from replay.policies.learned import Order
 
-pytestmark = [pytest.mark.long, *MLFLOW_WARNINGS]
+pytestmark = [pytest.mark.long, STOPPED_AT_ONCE, *MLFLOW_WARNINGS]
 WITHIN_S = 300.0
 FRESH_S = TRAIN_UNTIL_S + 35.0 * DAY
 """An order serves until then."""

@@ -4,8 +4,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import pytest
+
 PATIENCE_S = 180.0
 """A machine at work for others starts a server in minutes."""
+STOPPED_AT_ONCE = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+"""For daemons in this process: the signal may come between what opens a folder and its `with`."""
 Given = TypeVar("Given")
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from commands import COMMAND
 from folder_site import folder_site
-from waiting import PATIENCE_S, eventually
+from waiting import PATIENCE_S, STOPPED_AT_ONCE, eventually
 
 from features.common.errors import ServiceError
 from features.common.times import DAY_S
@@ -28,6 +28,7 @@ from prefetch.journal.journal import Item, Journal
 from prefetch.journal.tables import KNOWN
 from prefetch.push.push import PushLimits, push
 
+pytestmark = STOPPED_AT_ONCE
 SIZE = 1 << 16
 ENDS_WITHIN_S = 20.0
 WITHIN_S = 90.0

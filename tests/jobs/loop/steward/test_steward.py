@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from folder_site import folder_site, write_files
+from waiting import STOPPED_AT_ONCE
 
 from features.common.errors import ConfigError, ConflictError, TargetUnavailable
 from features.results import STEWARD_DAYS
@@ -28,6 +29,7 @@ from prefetch.journal.journal import Journal
 from prefetch.steward.figures import StewardFigures, read
 from prefetch.target import Held
 
+pytestmark = STOPPED_AT_ONCE
 SIZE = 1 << 16
 
 
