@@ -21,9 +21,9 @@ from prefetch.plan.hindsight import EarlierAt, proved
 from prefetch.plan.items import Limit, Plan, PlanLimits, joined, least
 from prefetch.plan.lists import Case, PlanList, affordable
 from prefetch.plan.ranking import best_first, head
-from prefetch.plan.rules import Treatment
+from prefetch.plan.rules import Objective, Treatment
 from prefetch.plan.scores import BARRED_WORDS, Files, Scores
-from prefetch.plan.value import Objective, absent, eviction_age_s, nearest_horizon, on_disk
+from prefetch.plan.value import absent, eviction_age_s, nearest_horizon, on_disk
 from replay.planner import Actions, CacheState
 
 

@@ -1,4 +1,4 @@
-"""A site's rules: what a plan does with each file, and what a cache never admits."""
+"""What a site asks of plans: what they save, what they do with each file, and what a cache never admits."""
 
 import dataclasses
 import enum
@@ -17,6 +17,14 @@ from replay.ranges import OwnerArray, covered, layout_of
 
 TEST = "test"
 """The action of the rule about files that only monitoring reads."""
+
+
+class Objective(enum.StrEnum):
+    """What a plan saves: bytes over the WAN, requests that wait for it, or CPU-hours of waiting jobs."""
+
+    BYTES = "bytes"
+    REQUESTS = "requests"
+    CPU_HOURS = "cpu_hours"
 
 
 class Treatment(enum.IntEnum):

@@ -10,7 +10,6 @@ which may know more than predictions do. With a weight of 0 a plan keeps what LR
 """
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,6 +21,7 @@ from features.common.times import DAY_S
 from prefetch.actions import Action
 from prefetch.plan.forecasts import Forecast, forecast_of, of_siblings
 from prefetch.plan.items import Cause, Plan
+from prefetch.plan.rules import Objective
 from prefetch.plan.scores import NEVER_S, UNKNOWN, Chances, Files, Scores, places
 from replay.planner import CacheState
 
@@ -58,14 +58,6 @@ def fitting_cycle_s(age_s: int | None, predicted_every_s: int) -> int:
         (predicted_every_s // n for n in range(fewest, most + 1) if predicted_every_s % n == 0),
         min(predicted_every_s, SHORTEST_S),
     )
-
-
-class Objective(enum.StrEnum):
-    """What a plan saves: bytes over the WAN, requests that wait for it, or CPU-hours of waiting jobs."""
-
-    BYTES = "bytes"
-    REQUESTS = "requests"
-    CPU_HOURS = "cpu_hours"
 
 
 def nearest_horizon(horizons_s: tuple[int, ...], *, age_s: int | None, horizon_s: int) -> int:

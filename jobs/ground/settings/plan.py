@@ -9,8 +9,7 @@ import pydantic
 from features.common.errors import ConfigError
 from features.spec import LONGEST_HORIZON_S, FeatureSpec
 from jobs.ground.settings.values import Bytes, Hour, Pattern, Seconds, Section, Share
-from prefetch.plan.rules import TEST, Rule
-from prefetch.plan.value import Objective
+from prefetch.plan.rules import TEST, Objective, Rule
 from prefetch.push.origins import SourceLimits
 from replay.study.benefit import Cluster, best_cached_fraction
 

@@ -19,9 +19,8 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.sizes import agreed
 from jobs.ground.store.tables import Tables
 from models.evaluation.promotion import HoursPerByte
-from prefetch.plan.rules import Treatment, is_control, treatments
+from prefetch.plan.rules import Objective, Treatment, is_control, treatments
 from prefetch.plan.scores import Barred, Files
-from prefetch.plan.value import Objective
 from replay.study.benefit import BenefitModel, core_hours_per_byte
 
 READ_SHARE_DAYS = 7

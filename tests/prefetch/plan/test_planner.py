@@ -11,9 +11,9 @@ from plain_files import plain_files
 from prefetch.actions import Action
 from prefetch.plan.items import Plan, PlanLimits
 from prefetch.plan.planner import ValuePlanner
-from prefetch.plan.rules import Treatment
+from prefetch.plan.rules import Objective, Treatment
 from prefetch.plan.scores import NEVER_S, Chances, Files, Scores
-from prefetch.plan.value import Objective, ScoredFiles, absent, on_disk
+from prefetch.plan.value import ScoredFiles, absent, on_disk
 from replay.planner import CacheState
 
 N_FILES = 60

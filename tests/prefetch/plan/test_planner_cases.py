@@ -14,9 +14,9 @@ from prefetch.plan.explain import explain, reasons
 from prefetch.plan.items import Cause, PlanLimits
 from prefetch.plan.lists import Case
 from prefetch.plan.planner import Prefill, ValuePlanner, prefill
-from prefetch.plan.rules import Treatment
+from prefetch.plan.rules import Objective, Treatment
 from prefetch.plan.scores import NEVER_S, Chances, KnownWork, Scores, certain, with_known
-from prefetch.plan.value import Objective, absent, on_disk
+from prefetch.plan.value import absent, on_disk
 from replay.planner import CacheState
 
 DAY_S = 86400

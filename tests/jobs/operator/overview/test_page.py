@@ -25,7 +25,7 @@ from jobs.operator.operate import status
 from jobs.operator.overview.page import Renderer
 from jobs.operator.overview.state import Sources, Unknown
 from prefetch.placement.pages import PageRequest
-from prefetch.plan.value import Objective
+from prefetch.plan.rules import Objective
 
 NOW_S = parse_as_of("2026-03-01T04:10:00Z")
 ELEMENTS = {

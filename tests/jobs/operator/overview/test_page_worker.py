@@ -100,10 +100,10 @@ def test_a_busy_machine_may_take_longer_to_load_than_the_tables_to_answer(pages:
         assert pages.page(PageRequest(), {}) == b"page"
 
 
-def test_the_service_imports_no_reader_of_tables() -> None:
+def test_the_service_imports_no_reader_of_tables_and_no_compiler() -> None:
     code = (
         "import sys\nimport jobs.operator.overview.page_worker, jobs.operator.placement.serve\n"
-        "readers = {'jobs.ground.store.tables', 'jobs.loop.plan.plan', 'mlflow', 'jinja2'}\n"
+        "readers = {'jobs.ground.store.tables', 'jobs.loop.plan.plan', 'mlflow', 'jinja2', 'numba'}\n"
         "readers &= set(sys.modules)\n"
         "assert not readers, readers\n"
     )

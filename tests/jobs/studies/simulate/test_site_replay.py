@@ -21,7 +21,7 @@ from jobs.studies.simulate import site_replay
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.fleet import load_fleet, load_levels, replay_fleet, replay_levels
 from jobs.studies.simulate.replay_trace import Caches
-from prefetch.plan.value import Objective
+from prefetch.plan.rules import Objective
 from replay.read import LoadedTrace
 from replay.trace import Trace
 
