@@ -2,20 +2,12 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import tenacity
 
-from features.common.errors import ConflictError
 from features.schema import REJECTS, arrow_schema
-from jobs.ground.store.tables import Tables
-
-_TRIES = 10
+from jobs.ground.store.tables import Tables, repeated_on_conflict
 
 
-@tenacity.retry(
-    retry=tenacity.retry_if_exception_type(ConflictError),
-    stop=tenacity.stop_after_attempt(_TRIES),
-    reraise=True,
-)
+@repeated_on_conflict
 def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
     """Replace the rejects of `inputs` of `source` on `day`, which others may do at the same time."""
     base, key = tables.head(REJECTS), (day,)
