@@ -163,7 +163,21 @@ class Tables:
         `drop` are left out.
         """
         base = base or self.head(table)
-        return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
+        with self.staging(table) as folder:
+            files = self.stage(table, folder, pieces)
+        return self.commit(table, files, base=base, cover=cover, drop=drop)
+
+    @contextmanager
+    def staging(self, *tables: Table) -> Iterator[str]:
+        """The name of a fresh folder for `stage`; it goes if the block fails, as it may fill the disk."""
+        folder = new_folder()
+        try:
+            yield folder
+        except BaseException:
+            for table in tables:
+                with suppress(OSError, ServiceError):  # a vacuum removes it days later
+                    self.discard(table, folder)
+            raise
 
     def stage(
         self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
