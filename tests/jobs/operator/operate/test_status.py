@@ -177,6 +177,9 @@ def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tm
     assert "cachecast_alarm" not in samples
 
 
+PUSHED = {"region": "emea", "command": "push run", "cache": "xc1"}
+
+
 @pytest.mark.parametrize(
     ("end", "failed"), [(None, 0.0), (NotDueError("later"), 0.0), (SystemExit(1), 1.0), (RuntimeError(), 1.0)]
 )
@@ -185,17 +188,17 @@ def test_a_command_leaves_its_figures_however_it_ends(
 ) -> None:
     with (
         contextlib.suppress(SystemExit, RuntimeError, NotDueError),
-        prometheus.measured(str(tmp_path), "push run", "xc1", warn=pytest.fail),
+        prometheus.measured(str(tmp_path), PUSHED, warn=pytest.fail),
     ):
         if end is not None:
             raise end
-    samples = figures(tmp_path / "cachecast-push-run-xc1.prom")
-    assert samples["cachecast_job_failed"] == [({"command": "push run", "cache": "xc1"}, failed)]
+    samples = figures(tmp_path / "cachecast-emea-push-run-xc1.prom")
+    assert samples["cachecast_job_failed"] == [(PUSHED, failed)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
-    with prometheus.measured(str(tmp_path / "a"), "push run", "../../b", warn=pytest.fail):
+    with prometheus.measured(str(tmp_path / "a"), PUSHED | {"cache": "../../b"}, warn=pytest.fail):
         pass
     (file,) = tmp_path.rglob("*.prom")
     assert file.parent == tmp_path / "a"
@@ -205,13 +208,26 @@ def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
 def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     warnings: list[str] = []
-    with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
+    with prometheus.measured(str(tmp_path / "file"), PUSHED, warn=warnings.append):
         pass
     assert len(warnings) == 1
     env = {"CACHECAST_METRICS__FOLDER": "file", "CACHECAST_PUSH__JOURNAL": "journal.db"}
     words = ["status", "--json", "--tables", str(tmp_path / "tables")]
     answer = CliRunner().invoke(app, words, env={key: str(tmp_path / name) for key, name in env.items()})
     assert [alarm["name"] for alarm in json.loads(answer.stdout)["alarms"]] == ["no-champion"]
+
+
+def test_two_regions_with_one_folder_leave_no_series_twice(tmp_path: Path) -> None:
+    env = {"CACHECAST_METRICS__FOLDER": str(tmp_path / "m"), "CACHECAST_PUSH__JOURNAL": str(tmp_path / "j")}
+    for region in ("apac", "emea"):
+        words = ["status", "--tables", str(tmp_path / region)]
+        CliRunner().invoke(app, words, env=env | {"CACHECAST_REGION__NAME": region})
+    files = sorted((tmp_path / "m").iterdir())
+    named = [f"cachecast-{region}-{of}.prom" for region in ("apac", "emea") for of in ("state", "status")]
+    assert [file.name for file in files] == named
+    samples = [sample for file in files for sample in figures(file).items()]
+    series = [(name, *sorted(labels.items())) for name, some in samples for labels, _ in some]
+    assert len(series) == len(set(series)) > len(files)
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
