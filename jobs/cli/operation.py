@@ -226,7 +226,7 @@ def sync(
     wait: Annotated[str, "how long to wait for Rucio to show it"] = "60s",
     recheck: Annotated[
         bool,
-        typer.Option(help="ask Rucio for all that was reported before, and report again what it has lost"),
+        typer.Option(help="ask Rucio for all that was reported, also by a journal that was lost since"),
     ] = False,
     force: Force = False,
 ) -> None:
