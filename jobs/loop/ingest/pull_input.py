@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from features.schema import ACCESSES, PULLS, Table, arrow_schema
 from jobs.ground.store.rejects import replace_rejects
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, repeated_on_conflict
 from jobs.loop.ingest.sources import Site, load_source
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
 
@@ -126,8 +126,7 @@ def pull(
 def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     """Merge the inputs that are new, or changed since they were marked.
 
-    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
-    marks in the meantime.
+    Files that mean nothing alone (`Source.is_whole`) are one input.
     """
     whole = load_source(request.source).is_whole
     inputs = _inputs(engine, request)
@@ -164,6 +163,7 @@ def _marks(tables: Tables, source: str) -> set[Mark]:
     return {Mark(**row) for row in rows if row.pop("source") == source}
 
 
+@repeated_on_conflict
 def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
     base = tables.head(PULLS)
     old, done = base.rows().to_pylist(), {mark.input for mark in marks}
