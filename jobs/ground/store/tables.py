@@ -283,10 +283,7 @@ def new_folder() -> str:
 
 
 def repeated_on_conflict(write: Callable[P, None]) -> Callable[P, None]:
-    """`write`, which reads a table and replaces rows of it, again and again while others do the same.
-
-    Raises ConflictError if they commit first time after time.
-    """
+    """`write`, which reads a table and replaces rows of it, tried `_TRIES` times while others do the same."""
 
     @functools.wraps(write)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> None:
