@@ -19,6 +19,7 @@ from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
+from jobs.cli.parsing import newest
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
@@ -175,6 +176,18 @@ def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tm
     assert samples["cachecast_plan_as_of_seconds"] == [({"cache": "xc1"}, parse_as_of(AT))]
     assert ({"cache": "xc1", "action": "pin"}, 2.0) in samples["cachecast_plan_items"]
     assert "cachecast_alarm" not in samples
+
+
+def test_a_prefill_hides_no_plan(settings: Settings, tables: Tables) -> None:
+    prefill = ("2026-03-01", "2026-03-01T04:30:00Z", "xc1")
+    tables.replace_rows(PLANS, [row(PLANS, item_id="p", action="prefetch", expires_at=ENDS)], prefill)
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="p", state="done")], prefill)
+    (cache,) = run(settings, now_s=NOW_S).caches
+    assert (cache.plan_at, cache.plan) == (AT, {"pin": 2, "evict": 1})
+    assert (cache.push_at, cache.push) == (AT, {"done": 1})
+    assert newest(settings, "plans", cache="xc1") == parse_as_of(AT)
+    tables.replace_each(RECEIPTS, [], drop=[("2026-03-01", AT, "xc1")])
+    assert alarms(settings) == {("not-pushed", "xc1")}
 
 
 PUSHED = {"region": "emea", "command": "push run", "cache": "xc1"}
