@@ -345,9 +345,8 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
     """The progress of a cache's pushes, of one plan or of all. Raises ConfigError for an unknown cache."""
     configured, now_s = settings.cache(cache), time.time()
     with closing(Journal(settings.push.journal)) as journal:
-        sources = sources_seen(journal, configured.name, push_limits(settings, configured), now_s).states(
-            now_s
-        )
+        health = sources_seen(journal, configured.name, push_limits(settings, configured), now_s)
+        states = health.states(now_s)
         oldest_s = journal.reports.oldest_s(configured.name)
         return PushStatus(
             cache=configured.name,
@@ -358,5 +357,5 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
             faults=journal.reports.faults(configured.name, as_of_s),
             last_errors=tuple(journal.reports.last_errors(configured.name, as_of_s)),
             pusher=journal.leases.holder(configured.name, now_s=now_s),
-            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in states),
         )

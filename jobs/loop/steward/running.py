@@ -187,7 +187,6 @@ class KeptPins:
         try:
             if pins == self._written:
                 return os.utime(self._file)
-            self._written = None
             files.write(self._file, json.dumps(pins), mode=0o600, settle=False)
             self._written = pins
         except OSError as error:

@@ -311,13 +311,11 @@ def _spool(root: str) -> Iterator[Spool]:
     spool = Spool(Path(root))
     try:
         yield spool
-    except OSError as error:
+    except BaseException as error:
         spool.discard()
-        raise ModelError(
-            f"[training] spool: {root} cannot be written ({error.strerror}); make room"
-        ) from None
-    except BaseException:
-        spool.discard()
+        if isinstance(error, OSError):
+            what = f"{root} cannot be written ({error.strerror})"
+            raise ModelError(f"[training] spool: {what}; make room") from None
         raise
 
 
