@@ -47,7 +47,8 @@ def status(settings: Settings, html: OutPage = None) -> None:
 
         write(html, Renderer(settings, began_s=now_s).file(now_s=now_s))
     region = job.run(settings, now_s=now_s)
-    prometheus.leave(settings.metrics.folder, "state", prometheus.of_status(region), console.warn)
+    of_status = prometheus.of_status(region)
+    prometheus.leave(settings.metrics.folder, f"{region.region}-state", of_status, console.warn)
     if not console.shown_as_json(region):
         _show(region)
     if region.alarms:
@@ -225,7 +226,7 @@ def sync(
     wait: Annotated[str, "how long to wait for Rucio to show it"] = "60s",
     recheck: Annotated[
         bool,
-        typer.Option(help="ask Rucio for all that was reported before, and report again what it has lost"),
+        typer.Option(help="ask Rucio for all that was reported, also by a journal that was lost since"),
     ] = False,
     force: Force = False,
 ) -> None:

@@ -235,7 +235,9 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
             command(**values)
             return
         settings = load(values.pop("conf"), tables=values.pop("tables"))
-        with measured(settings.metrics.folder, _name(context), values.get("cache") or "", warn=console.warn):
+        cache = values.get("cache") or ""
+        labels = {"region": settings.region.name, "command": _name(context), "cache": cache}
+        with measured(settings.metrics.folder, labels, warn=console.warn):
             command(settings=settings, **values)
 
     typed.__doc__, typed.__name__ = command.__doc__, command.__name__

@@ -51,21 +51,27 @@ def come(settings: Settings, as_of: str | None, of: str = "accesses") -> int:
 
 
 def newest(settings: Settings, of: str, as_of: str | None = None, *, cache: str | None = None) -> int:
-    """The moment `as_of`, else the newest of a table for the region, or cache, in s. Raises InputError.
+    """The moment `as_of`, else the newest of a table for the region, or of the plans of `cache`, in s.
 
     Of accesses, the last cycle that has begun, or the end of their newest day; without any, the last cycle.
+    Raises InputError.
     """
     if as_of is not None:
         return parse_as_of(as_of)
-    from features.schema import ACCESSES, PLANS, PREDICTIONS
+    from features.schema import ACCESSES, PREDICTIONS
     from jobs.ground.store.tables import Tables
 
-    known = {"accesses": ACCESSES, "predictions": PREDICTIONS, "plans": PLANS}
+    known = {"accesses": ACCESSES, "predictions": PREDICTIONS}
     table = known.get(of, settings.features.spec.features_table)
     now_s = int(time.time())
     begun_s = now_s - now_s % settings.features.cycle
+    if cache is not None:
+        from jobs.loop.plan.items import newest_plan
+
+        plans = newest_plan(Tables.of(settings), cache, until=as_of_label(now_s))
+        return next((parse_as_of(key[1]) for key in plans.partitions), begun_s)
     by_day = table is ACCESSES
-    owner, until = (None, None) if by_day else (cache or settings.region.name, as_of_label(now_s))
+    owner, until = (None, None) if by_day else (settings.region.name, as_of_label(now_s))
     partitions = Tables.of(settings).newest(table, owner=owner, until=until).partitions
     for key in partitions:
         return min(begun_s, parse_day(key[0]) + DAY_S) if by_day else parse_as_of(key[1])

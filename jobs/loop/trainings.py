@@ -14,9 +14,10 @@ import pyarrow as pa
 from features.common.errors import ServiceError, bounded, printable
 from features.common.times import parse_as_of
 from features.results import PROMOTIONS, TRAININGS
+from features.schema import arrow_schema
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.store.commits import Key, MomentKey
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, repeated_on_conflict
 from models.serving.versions import CHAMPION, STEWARD, ModelVersion
 
 if TYPE_CHECKING:
@@ -49,17 +50,21 @@ def as_trained(known: Mapping[str, TrainedVersion], version: str) -> ModelVersio
     return ModelVersion(version, known[version].digest if version in known else None)
 
 
+@repeated_on_conflict
 def keep_training(tables: Tables, *, region: str, until_s: int, version: str, digest: str) -> None:
     """Add the files of a version to the table, in place of an earlier one of that name: MLflow began anew."""
-    key = MomentKey.at(until_s, region)
-    rows_by_key: dict[Key, list[dict[str, object]]] = {key: []}
-    for row in tables.head(TRAININGS).rows(owner=region).to_pylist():
-        rows_by_key.setdefault(tuple(row[name] for name in TRAININGS.partition), []).append(row)
-    for where, rows in rows_by_key.items():
+    base, key = tables.head(TRAININGS), MomentKey.at(until_s, region)
+    rows_by_key: dict[Key, list[dict[str, object]]] = {
+        key: [{"model_version": version, "model_digest": digest}]
+    }
+    for where in base.select(owner=region):
+        rows = base.rows_of([where]).to_pylist()
         others = [row for row in rows if row["model_version"] != version]
-        own = [{"model_version": version, "model_digest": digest}] if where == key else []
-        if own or len(others) < len(rows):
-            tables.replace_rows(TRAININGS, [*others, *own], where)
+        if where == key or len(others) < len(rows):
+            rows_by_key.setdefault(where, []).extend(others)
+    schema = arrow_schema(TRAININGS)
+    pieces = ((where, pa.Table.from_pylist(rows, schema)) for where, rows in rows_by_key.items())
+    tables.replace_each(TRAININGS, pieces, cover=rows_by_key, base=base)
 
 
 def promoted_models(tables: Tables, *, region: str) -> dict[str, ModelVersion]:

@@ -9,7 +9,7 @@
         model/features.csv      every column with its type and unit
 
 A folder is written under a hidden name and renamed when complete: a crash leaves no half training. What it
-leaves hidden is deleted after a week. A complete training that MLflow refused stays.
+leaves hidden is deleted after a week, and so is a complete training that MLflow refused.
 """
 
 import contextlib
@@ -127,9 +127,9 @@ def _table(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-_HIDDEN = re.compile(r"\.[0-9a-f]{32}")
+_OURS = re.compile(r"\.?[0-9a-f]{32}")
 _ABANDONED_S = 7 * DAY_S
-"""A hidden folder in which nothing was begun for so long is of a command that was killed."""
+"""A folder in which nothing was begun for so long is of a command that was killed, or that MLflow refused."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Spool:
             before_s = time.time() - _ABANDONED_S
             for path in root.iterdir():
                 with contextlib.suppress(FileNotFoundError):  # another training has finished meanwhile
-                    if _HIDDEN.fullmatch(path.name) and path.lstat().st_mtime < before_s:
+                    if _OURS.fullmatch(path.name) and path.lstat().st_mtime < before_s:
                         shutil.rmtree(path, ignore_errors=True)
         except OSError as error:
             raise ModelError(

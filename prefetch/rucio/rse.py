@@ -118,14 +118,18 @@ class Sync:
     def __init__(self, rse: str, *, reported: ReportedReplicas, broker: Broker, session: Session) -> None:
         self._rse, self._reported, self._broker, self._session = rse, reported, broker, session
 
-    def recheck(self) -> None:
-        """Forget replicas that Rucio no longer has, and files that it did not know, to report them again."""
+    def recheck(self, held_lately: Iterable[Did]) -> None:
+        """Forget replicas that Rucio no longer has, and files that it did not know, to report them again.
+
+        Of `held_lately` those that Rucio has were reported, also if the journal of then is lost.
+        """
         known = self._reported.states(self._rse)
-        there = [did for did, state in known.items() if state == "there"]
-        lost = set(there) - self._present(there)
-        self._reported.forget(
-            self._rse, [*lost, *(did for did, state in known.items() if state == "unknown")]
-        )
+        there = {did for did, state in known.items() if state == "there"}
+        unreported = set(held_lately) - known.keys()
+        present = self._present([*there, *unreported])
+        self._reported.note(self._rse, unreported & present, "there", now_s=time.time())
+        unknown = (did for did, state in known.items() if state == "unknown")
+        self._reported.forget(self._rse, [*(there - present), *unknown])
 
     def report(self, pending: ReplicaChanges, *, now_s: float) -> None:
         """Publish the changes and record them. Raises ServiceError; what was published is then recorded."""

@@ -111,8 +111,6 @@ class Asking(threading.Thread, Generic[_Answer]):
         """Ask."""
         try:
             self.answer = self._ask()
-        except ServiceError as error:
-            self.fault = error
         except (CachecastError, OSError) as error:
             self.fault = ServiceError(str(error))
         except Exception as error:  # noqa: BLE001  a damaged table may fail anywhere: who asks goes on

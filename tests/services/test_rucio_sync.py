@@ -168,8 +168,11 @@ def test_what_rucio_lost_is_found_by_a_recheck(broker: Broker, site: Callable[[i
     broker.publish("delete_replicas", here.rse, here.files[:1])
     assert eventually(lambda: len(here.at_cache()) < 3, PATIENCE_S)
     assert changes(here.files, here.told.states(here.rse)).add == []
-    sync.recheck()
+    sync.recheck([])
     assert changes(here.files, here.told.states(here.rse)).add == here.files[:1]
+    here.told.forget(here.rse, here.files)  # as with the journal
+    sync.recheck(here.files)
+    assert changes([], here.told.states(here.rse)).remove == here.files[1:]
 
 
 @pytest.mark.usefixtures("consumer")

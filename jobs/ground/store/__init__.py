@@ -1,1 +1,1 @@
-"""Tables of Parquet files with atomic commits, on a local folder, HDFS or S3; locks, leases and rejects."""
+"""Tables of Parquet files with atomic commits, on a local folder, HDFS or S3; locks and leases."""

@@ -129,13 +129,12 @@ def partitions_of(files: Iterable[StagedFile], cover: Iterable[Key]) -> dict[Key
     by_key: dict[Key, list[StagedFile]] = {key: [] for key in cover}
     for file in files:
         by_key.setdefault(file.key, []).append(file)
-    return {key: _partition(some) for key, some in by_key.items()}
-
-
-def _partition(files: Sequence[StagedFile]) -> Partition:
-    digest = hashlib.sha256("\n".join(sorted(file.digest for file in files)).encode()).hexdigest()
-    path = files[0].folder if files else ""
-    return Partition(path, sum(file.n_rows for file in files), digest, tuple(file.name for file in files))
+    partitions = dict[Key, Partition]()
+    for key, some in by_key.items():
+        digest = hashlib.sha256("\n".join(sorted(file.digest for file in some)).encode()).hexdigest()
+        path, names = some[0].folder if some else "", tuple(file.name for file in some)
+        partitions[key] = Partition(path, sum(file.n_rows for file in some), digest, names)
+    return partitions
 
 
 def snapshot_id(table: Table, partitions: Mapping[Key, Partition]) -> str:

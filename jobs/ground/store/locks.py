@@ -44,13 +44,11 @@ def alone_at(folder: Path, work: str) -> Iterator[bool]:
     root; who else can read the folder can lock it too, and is no reason to wait: then it gives False. Raises
     ConfigError if the folder cannot be locked, for example on a network file system.
     """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
     is_held = True
-    try:
+    with contextlib.ExitStack() as stack:
         try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder, is_held = _holder(descriptor), False
@@ -59,8 +57,6 @@ def alone_at(folder: Path, work: str) -> Iterator[bool]:
         except OSError as error:
             raise ConfigError(str(folder), f"cannot be locked for the {work}: {error.strerror}") from error
         yield is_held
-    finally:
-        os.close(descriptor)
 
 
 def _holder(descriptor: int) -> str:
@@ -141,7 +137,14 @@ def leased(store: Store, name: str, work: str) -> Iterator[None]:
     The lease is released however the block ends, also by SIGTERM, but not by SIGKILL or the loss of the
     machine. Raises ConflictError at once, naming the holder, if the lease is held.
     """
-    lease = json.dumps(_us() | {"what": work}).encode()
+    holder = {
+        "owner": _user(),
+        "host": socket.gethostname(),
+        "pid": str(os.getpid()),
+        "since": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "token": uuid.uuid4().hex,
+    }
+    lease = json.dumps(holder).encode()
     if not store.put_if_absent(name, lease):
         raise ConflictError(
             f"another {work} ({_holder_label(_read_lease(store, name))}) is at work on {store.root}; wait "
@@ -162,16 +165,6 @@ def broken(store: Store, name: str) -> str | None:
         return None
     store.remove(name)
     return _holder_label(lease)
-
-
-def _us() -> dict[str, str]:
-    return {
-        "owner": _user(),
-        "host": socket.gethostname(),
-        "pid": str(os.getpid()),
-        "since": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "token": uuid.uuid4().hex,
-    }
 
 
 def _user() -> str:

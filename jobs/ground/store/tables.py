@@ -11,12 +11,13 @@ days ago, go with every twentieth commit of a table.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 import pyarrow as pa
 
@@ -46,10 +47,12 @@ if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
 
 __all__ = ["Partition", "Snapshot", "StagedFile", "Tables", "new_folder", "read_partitions"]
+P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _LOCK = ".pull.lock"
 _VACUUM_EVERY = 20
 """Commits of a table from one vacuum to the next."""
+_TRIES = 10
 
 
 class Tables:
@@ -160,7 +163,21 @@ class Tables:
         `drop` are left out.
         """
         base = base or self.head(table)
-        return self.commit(table, self.stage(table, new_folder(), pieces), base=base, cover=cover, drop=drop)
+        with self.staging(table) as folder:
+            files = self.stage(table, folder, pieces)
+        return self.commit(table, files, base=base, cover=cover, drop=drop)
+
+    @contextmanager
+    def staging(self, *tables: Table) -> Iterator[str]:
+        """The name of a fresh folder for `stage`; it goes if the block fails, as it may fill the disk."""
+        folder = new_folder()
+        try:
+            yield folder
+        except BaseException:
+            for table in tables:
+                with suppress(OSError, ServiceError):  # a vacuum removes it days later
+                    self.discard(table, folder)
+            raise
 
     def stage(
         self, table: Table, folder: str, pieces: Iterable[tuple[Key, pa.Table]], *, prefix: str = "part"
@@ -263,6 +280,19 @@ class Tables:
 def new_folder() -> str:
     """The name of a fresh folder for data files, which nothing reads until they are committed."""
     return f"data-{uuid.uuid4().hex}"
+
+
+def repeated_on_conflict(write: Callable[P, None]) -> Callable[P, None]:
+    """`write`, which reads a table and replaces rows of it, tried `_TRIES` times while others do the same."""
+
+    @functools.wraps(write)
+    def repeated(*args: P.args, **kwargs: P.kwargs) -> None:
+        for _ in range(_TRIES - 1):
+            with suppress(ConflictError):
+                return write(*args, **kwargs)
+        write(*args, **kwargs)
+
+    return repeated
 
 
 def _refuse_lost(store: Store, table: Table, folders: Collection[str]) -> None:

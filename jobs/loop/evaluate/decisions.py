@@ -186,9 +186,8 @@ def after_last(tables: Tables, region: str, now_s: int) -> int:
 def keep_decision(tables: Tables, promotion: Promotion, region: str) -> None:
     """Write a decision as the row of its time into the table promotions."""
     at = parse_as_of(promotion.decided_at)
-    row = dataclasses.asdict(promotion) | {
-        "comparisons": json.dumps([dataclasses.asdict(comparison) for comparison in promotion.comparisons])
-    }
+    row = dataclasses.asdict(promotion)
+    row["comparisons"] = json.dumps(row["comparisons"])
     tables.replace_rows(PROMOTIONS, [row], (day_label(at), promotion.decided_at, region))
 
 

@@ -61,7 +61,8 @@ def promote(settings: Settings, *, now_s: int) -> Promotion:
         for version in sorted(set(_versions(decided)) - set(_versions(present)))
     ]
     if pointed != present:
-        remarks.append(f"the aliases pointed to {_shown(pointed)}, which no decision made")
+        aliases = ", ".join(f"{name} {version or 'none'}" for name, version in pointed._asdict().items())
+        remarks.append(f"the aliases pointed to {aliases}, which no decision made")
     digests = digests_of(earlier)
     rival = present.champion if present.champion != challenger else None
     if rival and rival not in known:
@@ -179,10 +180,6 @@ def _pointed(registry: Registry, region: str) -> Versions:
 def _there(registry: Registry, serving: Versions) -> Versions:
     """Those of `serving` that MLflow still has."""
     return Versions(*(version if version and registry.has(version) else None for version in serving))
-
-
-def _shown(serving: Versions) -> str:
-    return ", ".join(f"{name} {version or 'none'}" for name, version in serving._asdict().items())
 
 
 def _versions(serving: Versions) -> list[str]:

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from features.schema import ACCESSES, PULLS, Table, arrow_schema
-from jobs.ground.store.rejects import replace_rejects
-from jobs.ground.store.tables import Tables
+from features.schema import ACCESSES, PULLS, REJECTS, Table, arrow_schema
+from jobs.ground.store.tables import Tables, repeated_on_conflict
 from jobs.loop.ingest.sources import Site, load_source
 from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
 
@@ -126,8 +125,7 @@ def pull(
 def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     """Merge the inputs that are new, or changed since they were marked.
 
-    Files that mean nothing alone (`Source.is_whole`) are one input. Raises ConflictError if another pull set
-    marks in the meantime.
+    Files that mean nothing alone (`Source.is_whole`) are one input.
     """
     whole = load_source(request.source).is_whole
     inputs = _inputs(engine, request)
@@ -164,6 +162,7 @@ def _marks(tables: Tables, source: str) -> set[Mark]:
     return {Mark(**row) for row in rows if row.pop("source") == source}
 
 
+@repeated_on_conflict
 def _mark(tables: Tables, source: str, marks: Sequence[Mark]) -> None:
     base = tables.head(PULLS)
     old, done = base.rows().to_pylist(), {mark.input for mark in marks}
@@ -209,6 +208,20 @@ class Changes(NamedTuple):
     def with_days(self, more: Iterable[str]) -> Changes:
         """The same where rows of more days changed by what is new."""
         return self._replace(days=tuple(sorted({*self.days, *more})))
+
+
+@repeated_on_conflict
+def replace_rejects(tables: Tables, source: str, day: str, inputs: pa.Array, rejects: pa.Table) -> None:
+    """Replace the rejects of `inputs` of `source` on `day`, which others may do at the same time."""
+    base, key = tables.head(REJECTS), (day,)
+    if not rejects.num_rows and key not in base.partitions:
+        return
+    columns = arrow_schema(REJECTS).names
+    old = base.rows_of([key], columns)
+    is_replaced = pc.and_(pc.equal(old["source"], source), pc.is_in(old["input"], inputs))
+    kept_and_new = [old.filter(pc.invert(is_replaced)), rejects.select(columns).cast(old.schema)]
+    rows = pa.concat_tables(kept_and_new).sort_by([(name, "ascending") for name in REJECTS.key])
+    tables.replace_partition(REJECTS, rows, key, base=base)
 
 
 def summarise(

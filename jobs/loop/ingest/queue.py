@@ -14,10 +14,10 @@ from features.schema import QUEUE, REJECTS, arrow_schema
 from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.rejects import replace_rejects
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import announced, judging
 from jobs.loop.ingest.announced import SOURCE
+from jobs.loop.ingest.pull_input import replace_rejects
 from jobs.loop.ingest.queue_entries import FURTHEST_S, Checked, check_entries
 from jobs.loop.ingest.queued_files import Queued, at, files_of_inputs
 from jobs.loop.ingest.queues.answers import Kind, entries_of, read_answer

@@ -19,7 +19,7 @@ from features.common.units import format_bytes
 from features.schema import CONTENTS, PLANS, Table, arrow_schema
 from jobs.ground.caches.paths import Paths
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest.queued_files import Queued
 from jobs.loop.plan.file_facts import facts
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of
@@ -143,6 +143,14 @@ class PlannedFile:
 
     def __str__(self) -> str:
         return f"{self.action:<8} {format_bytes(self.n_bytes):>8}  {self.name}  ({self.reason})"
+
+
+def newest_plan(tables: Tables, cache: str, *, until: str) -> Snapshot:
+    """The newest plan of a cache, as `Tables.newest`; no prefill, which writes no inventory of its time."""
+    plans, inventories = tables.head(PLANS), tables.head(CONTENTS).partitions
+    keys = sorted((key for key in plans.select(owner=cache) if key[1] <= until), key=lambda key: key[1])
+    newest = [key for key in keys if key in inventories][-1:] or keys[-1:]
+    return dataclasses.replace(plans, partitions={key: plans.partitions[key] for key in newest})
 
 
 def planned(tables: Tables, cache: str, as_of_s: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import tenacity
 
 from features.common.arrays import pages
 from features.common.errors import ConflictError, ServiceError
@@ -17,13 +16,12 @@ from features.common.times import as_of_label, day_label, parse_as_of
 from features.schema import PLANS, RECEIPTS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
-from jobs.ground.store.tables import Tables
+from jobs.ground.store.tables import Tables, repeated_on_conflict
 from prefetch.actions import Action, ItemState
 from prefetch.databases import without_password
 from prefetch.journal.journal import Journal
 
 _PARTS = ("", "-wal", "-shm")  # of an SQLite database
-_WRITE_ATTEMPTS = 5
 _ROWS_AT_ONCE = 5000
 
 
@@ -118,37 +116,21 @@ def prune(tables: Tables, journal: Journal, cache: str, *, now_s: float, keep_s:
     now_s = min(now_s, newest_s)
     before_s = now_s - keep_s
     for as_of_s in journal.pruning.prunable(cache, before_s=before_s, now_s=now_s):
-        plan = (tables, journal, cache, as_of_s)
-        if journal.pruning.pruned_at_s(cache, as_of_s) is None and not are_written(*plan):
-            write_receipts(*plan)
+        write_receipts(tables, journal, cache, as_of_s)
         journal.pruning.forget(cache, as_of_s, before_s=before_s, now_s=now_s)
 
 
-@tenacity.retry(
-    retry=tenacity.retry_if_exception_type(ConflictError),
-    stop=tenacity.stop_after_attempt(_WRITE_ATTEMPTS),
-    reraise=True,
-)
+@repeated_on_conflict
 def write_receipts(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> None:
     """Replace the receipts of one plan by those in the journal; those of a pruned plan stay as they are.
 
     Raises ConflictError if other pushers of the plan commit first, time after time; the journal is newer.
     """
+    base = tables.head(RECEIPTS)  # before the rows are read, as others may write newer ones meanwhile
     rows = _in_journal(journal, cache, as_of_s)
     # Checked after the rows were read: if the plan is pruned meanwhile, some of them may be missing.
     if journal.pruning.pruned_at_s(cache, as_of_s) is None:
-        tables.replace_partition(RECEIPTS, rows, MomentKey.at(as_of_s, cache))
-
-
-def are_written(tables: Tables, journal: Journal, cache: str, as_of_s: int) -> bool:
-    key = MomentKey.at(as_of_s, cache)
-    head, columns = tables.head(RECEIPTS), ["item_id", "state", "updated_at"]
-    if key not in head.partitions:
-        return False
-    written = head.rows(columns, as_of=key.as_of, owner=cache)
-    known = _in_journal(journal, cache, as_of_s).select(columns)
-    written, known = (rows.sort_by("item_id") for rows in (written, known))
-    return all(written[name].equals(known[name]) for name in columns)
+        tables.replace_partition(RECEIPTS, rows, MomentKey.at(as_of_s, cache), base=base)
 
 
 def _in_journal(journal: Journal, cache: str, as_of_s: int) -> pa.Table:

@@ -111,12 +111,8 @@ def run_now(
     settings: Settings, request: PrefillRequest, *, cache: str, from_s: int, on_progress: Advance
 ) -> PrefillSummary:
     """`run` at `from_s`, or at the first second after it that no other plan of the cache has."""
-    check_state(settings)
     for at_s in itertools.count(from_s):
-        if MomentKey.at(at_s, cache) in Tables.of(settings).head(PLANS).partitions:
-            continue
         time.sleep(max(0.0, at_s - time.time()))
-        # Another process may take the same second meanwhile.
         with contextlib.suppress(TakenError):
             return run(settings, request, cache=cache, as_of_s=at_s, dry_run=False, on_progress=on_progress)
     raise AssertionError
@@ -137,12 +133,11 @@ def run(
     plan of the same time.
     """
     check_state(settings)
-    moment = CacheAtMoment.asked(settings, cache, as_of_s)
-    tables = moment.tables
-    key = MomentKey.at(as_of_s, cache)
+    tables, key = Tables.of(settings), MomentKey.at(as_of_s, cache)
     plans = tables.head(PLANS)
     if not dry_run and key in plans.partitions:
         raise TakenError(key)
+    moment = CacheAtMoment.asked(settings, cache, as_of_s)
     # Repeating a request replaces its earlier entries.
     text = "\n".join([cache, *sorted(request.datasets), "", *sorted(request.files)])
     name = PREFILLS + hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -20,6 +20,7 @@ from jobs.ground.caches.inventory import (
     target,
 )
 from jobs.ground.settings.tree import CacheSettings, Settings
+from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import (
     FileFilter,
@@ -242,8 +243,9 @@ def push_rest(
 ) -> PushSummary:
     """Push the unfinished items in the journal of a cache, write receipts, and prune the journal.
 
-    Receipts: of plans changed since `since_s` (None: now), and at the times `receipts_of`. `check`: of
-    `prefetch.push.push.push`. Raises LimitError if too much was left to the steward.
+    Receipts: of plans changed since `since_s` (None: now), at the times `receipts_of`, and those of the last
+    day that have none. `check`: of `prefetch.push.push.push`. Raises LimitError if too much was left to the
+    steward.
     """
     began_s = work.now_s() if since_s is None else since_s
     if (share := work.evict_share) is not None:
@@ -267,7 +269,10 @@ def push_rest(
         check=check,
     )
     changed = work.journal.reports.changed_plans(work.cache, since_s=began_s)
-    for as_of_s in sorted({*changed, *receipts_of}):
+    lately = work.journal.reports.changed_plans(work.cache, since_s=began_s - DAY_S)
+    written = work.tables.head(RECEIPTS).partitions  # a push that was killed may have left its own out
+    unwritten = {at_s for at_s in lately if MomentKey.at(at_s, work.cache) not in written}
+    for as_of_s in sorted({*changed, *receipts_of, *unwritten}):
         write_receipts(work.tables, work.journal, work.cache, as_of_s)
     prune(work.tables, work.journal, work.cache, now_s=work.now_s(), keep_s=work.keep_s)
     return summary
@@ -340,9 +345,8 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
     """The progress of a cache's pushes, of one plan or of all. Raises ConfigError for an unknown cache."""
     configured, now_s = settings.cache(cache), time.time()
     with closing(Journal(settings.push.journal)) as journal:
-        sources = sources_seen(journal, configured.name, push_limits(settings, configured), now_s).states(
-            now_s
-        )
+        health = sources_seen(journal, configured.name, push_limits(settings, configured), now_s)
+        states = health.states(now_s)
         oldest_s = journal.reports.oldest_s(configured.name)
         return PushStatus(
             cache=configured.name,
@@ -353,5 +357,5 @@ def status(settings: Settings, *, cache: str, as_of_s: int | None) -> PushStatus
             faults=journal.reports.faults(configured.name, as_of_s),
             last_errors=tuple(journal.reports.last_errors(configured.name, as_of_s)),
             pusher=journal.leases.holder(configured.name, now_s=now_s),
-            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in sources),
+            sources=tuple(f"{state}{', left alone' if state.left_alone else ''}" for state in states),
         )

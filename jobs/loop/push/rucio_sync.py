@@ -6,9 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from features.common.errors import ConfigError
 from features.common.names import tiers_of
+from features.common.times import DAY_S, day_label
+from features.schema import CONTENTS
 from jobs.ground.caches.inventory import check_withdrawals, verified
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sources import RucioSettings
@@ -67,7 +70,7 @@ def sync(
             return ReplicaDrift(cache, rse, len(complete), n_unnamed, len(drift.add), len(drift.remove))
         reporting = Sync(rse, reported=reported, broker=broker, session=session(settings.rucio))
         if recheck:
-            reporting.recheck()
+            reporting.recheck(_held_lately(tables, configured.name))
         reporting.report(pending(), now_s=time.time())
         return SyncSummary(cache, rse, len(complete), n_unnamed, **reporting.confirm(wait_s=wait_s))
 
@@ -123,6 +126,14 @@ def _inventory(settings: Settings, cache: CacheSettings, reported: Mapping[Did, 
     tables, now_s = Tables.of(settings), int(time.time())
     names = Paths.last(tables, cache, at_s=now_s).known(pa.array(dids, pa.string())).drop_null().to_pylist()
     return verified(settings, cache, at_s=now_s, reported=names).held
+
+
+def _held_lately(tables: Tables, cache: str) -> set[Did]:
+    """What `cache` held in the last week, by its inventories."""
+    head, since_s, dids = tables.head(CONTENTS), int(time.time()) - 7 * DAY_S, pa.array([], pa.string())
+    for key in head.select(since=day_label(since_s), owner=cache):
+        dids = pc.unique(pa.chunked_array([dids, *head.rows_of([key], ["did"])["did"].chunks]))
+    return {did for text in dids.to_pylist() if (did := _did(text)) is not None}
 
 
 def _admitted(settings: Settings, held: Sequence[Held], dids_by_name: Mapping[str, str]) -> list[Held]:

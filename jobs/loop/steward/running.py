@@ -187,7 +187,6 @@ class KeptPins:
         try:
             if pins == self._written:
                 return os.utime(self._file)
-            self._written = None
             files.write(self._file, json.dumps(pins), mode=0o600, settle=False)
             self._written = pins
         except OSError as error:
@@ -287,12 +286,8 @@ def running_steward(
 
 def steward_target(cache: CacheSettings) -> CacheTarget:
     """The target of `cache`, of whose many files processes of their own read the inventory."""
-    return target(cache, walks_apart=cache.namespace is not None and _has_many_files(cache.namespace))
-
-
-def _has_many_files(root: Path) -> bool:
-    n_files = accumulate(len(files) for _, _, files in os.walk(root))
-    return any(n > 2 * MANY_FILES for n in n_files)  # each has a record
+    n_files = accumulate(len(files) for _, _, files in os.walk(str(cache.namespace or "")))
+    return target(cache, walks_apart=any(n > 2 * MANY_FILES for n in n_files))  # each has a record
 
 
 def known_datasets(tables: Tables) -> Datasets:

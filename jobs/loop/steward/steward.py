@@ -22,7 +22,7 @@ from jobs.ground.store.tables import Tables
 from jobs.loop.steward.promoted import Promoted
 from jobs.loop.steward.running import Catalogue, cache_root, reports_of, running_steward, steward_target
 from prefetch.journal.journal import Journal
-from prefetch.steward.book import Book, Listing, listed
+from prefetch.steward.book import Listing, listed
 from prefetch.steward.figures import StewardFigures
 from prefetch.steward.keeper import Keeper
 from replay.steward import Saved
@@ -103,7 +103,8 @@ def run(
                 while not (
                     stopping()
                     or promoted.serves is not served
-                    or _is_outdated(book, keeper)
+                    or keeper.clock_was_wrong_at_start
+                    or len(book) > max(MOST_FILES, 4 * keeper.n_held)
                     or catalogue.has_come()
                 ):
                     keeper.step(STEP_S)
@@ -184,10 +185,6 @@ def _line(figures: StewardFigures) -> str:
         f"{figures.held_files} files, {figures.open_files} open, {used}, order {order}, {evicted}, "
         f"{figures.kept} kept, {figures.lost} reports lost, {figures.rescans} rescans"
     )
-
-
-def _is_outdated(book: Book, keeper: Keeper) -> bool:
-    return keeper.clock_was_wrong_at_start or (len(book) > MOST_FILES and len(book) > 4 * keeper.n_held)
 
 
 @dataclasses.dataclass

@@ -163,11 +163,9 @@ class Engine(Protocol):
 
     def read(self, accesses: Snapshot, days: Mapping[Key, Partition], counting: Counting) -> DaysRead:
         """Read `days` for states."""
-        ...
 
     def write_features(self, tables: Tables, work: FeatureWork, *, base: Snapshot) -> Snapshot:
         """Replace the features, and then the state. Raises ConflictError, StaleInputError."""
-        ...
 
     def features(self, tables: Tables, work: FeatureWork) -> Iterator[pa.Table]:
         """The features at each of `work.as_ofs`, one after the other; no state is written.
@@ -175,11 +173,9 @@ class Engine(Protocol):
         They are rows of the features table without its partition columns, not all in memory at once. Texts
         may be coded.
         """
-        ...
 
     def write_labels(self, tables: Tables, work: LabelWork, *, base: Snapshot) -> Snapshot:
         """Replace the labels of `work.partitions`. Raises ConflictError, StaleInputError."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

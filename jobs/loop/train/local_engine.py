@@ -12,7 +12,7 @@ from features.schema import Table
 from features.stream import events
 from features.stream.region import Region
 from jobs.ground.store.commits import Key
-from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, new_folder, read_partitions
+from jobs.ground.store.tables import Partition, Snapshot, StagedFile, Tables, read_partitions
 from jobs.loop.train.engines import Counting, DayInState, DaysRead, FeatureWork, LabelWork
 from jobs.loop.train.states import carried, catalogue, coded_reads, counted_at, not_counted
 from models.parallel import run_bounded
@@ -43,7 +43,7 @@ class LocalEngine:
             for table, window in work.state_windows.items():
                 yield table, work.keys[-1], region.stored(work.as_ofs[-1], window).rows
 
-        staged = _staged(tables, rows())
+        staged = _staged(tables, [features, *work.state_windows], rows())
         done = tables.commit(features, staged.get(features, []), cover=work.keys, base=base)
         for table in work.state_windows:
             older = work.older(table)
@@ -66,10 +66,10 @@ class LocalEngine:
 
 
 def _staged(
-    tables: Tables, rows: Iterable[tuple[Table, Key, pa.Table]]
+    tables: Tables, written: Sequence[Table], rows: Iterable[tuple[Table, Key, pa.Table]]
 ) -> Mapping[Table, Sequence[StagedFile]]:
-    """Write the rows of partitions, a file for each `ROWS_PER_FILE`, while the next partition is made."""
-    folder, staged = new_folder(), defaultdict[Table, list[list[StagedFile]]](list)
+    """Write the rows of the tables `written`, `ROWS_PER_FILE` to a file, while the next partition is made."""
+    staged = defaultdict[Table, list[list[StagedFile]]](list)
 
     def pieces() -> Iterator[tuple[list[StagedFile], Table, Key, str, pa.Table]]:
         for table, key, every in rows:
@@ -82,7 +82,8 @@ def _staged(
         files, table, key, prefix, some = piece
         files += tables.stage(table, folder, [(key, some)], prefix=prefix)
 
-    run_bounded(write, pieces())
+    with tables.staging(*written) as folder:
+        run_bounded(write, pieces())
     return {table: [*itertools.chain(*files)] for table, files in staged.items()}
 
 

@@ -59,11 +59,11 @@ def deliver(tables: Tables, training: Training, trained: Trained, mlflow: Mlflow
     Raises ServiceError if MLflow stays unavailable for `patience` seconds: the metrics are in the tables
     then, without run ids if it took no run, and the folder stays.
     """
-    consequence = f"the trained models are kept in {training.folder}; when MLflow is available, train again"
+    kept = f"the trained models are kept in {training.folder} for a week"
     try:
         version, reports = _deliver(tables, training, trained, mlflow)
     except ServiceError as error:
-        raise ServiceError(f"{error}; {consequence}") from error
+        raise ServiceError(f"{error}; {kept}; when MLflow is available, train again") from error
     training.remove()
     bundle = trained.bundle
     return TrainingAnswer(
@@ -311,13 +311,11 @@ def _spool(root: str) -> Iterator[Spool]:
     spool = Spool(Path(root))
     try:
         yield spool
-    except OSError as error:
+    except BaseException as error:
         spool.discard()
-        raise ModelError(
-            f"[training] spool: {root} cannot be written ({error.strerror}); make room"
-        ) from None
-    except BaseException:
-        spool.discard()
+        if isinstance(error, OSError):
+            what = f"{root} cannot be written ({error.strerror})"
+            raise ModelError(f"[training] spool: {what}; make room") from None
         raise
 
 

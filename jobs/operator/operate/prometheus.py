@@ -1,7 +1,7 @@
 """Metrics for Prometheus in files: node_exporter's textfile collector reads `[metrics] folder`.
 
-A file per command and cache has the time, duration and success of the last run; `status` and `collect` write
-their own metrics beside it. If a metric cannot be written, that is a warning and no job fails.
+A file per region, command and cache has the time, duration and success of the last run; `status` and
+`collect` write their own beside it. If a metric cannot be written, that is a warning and no job fails.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Sample = tuple[str, str, Mapping[str, str], float]  # name, help, labels, value;
 
 
 @contextmanager
-def measured(folder: str, command: str, cache: str, *, warn: Callable[[str], None]) -> Iterator[None]:
-    """Write the metrics of the command that runs in the block to `[metrics] folder`; empty: write none."""
+def measured(folder: str, labels: Mapping[str, str], *, warn: Callable[[str], None]) -> Iterator[None]:
+    """Write the metrics of the command in the block, by its `labels`, to `[metrics] folder`; empty: none."""
     started_s, ok = time.time(), False
     try:
         yield
@@ -37,13 +37,13 @@ def measured(folder: str, command: str, cache: str, *, warn: Callable[[str], Non
         ok = True
         raise
     finally:
-        labels, now_s = {"command": command, "cache": cache}, time.time()
+        now_s = time.time()
         samples = [
             ("cachecast_job_ended_seconds", "when the command last ended, since 1970", labels, now_s),
             ("cachecast_job_duration_seconds", "how long it took", labels, now_s - started_s),
             ("cachecast_job_failed", "1 if it failed", labels, float(not ok)),
         ]
-        leave(folder, f"{command}-{cache}", samples, warn)
+        leave(folder, "-".join(labels.values()), samples, warn)
 
 
 def leave_counts(
@@ -114,7 +114,7 @@ def of_status(status: Status) -> list[Sample]:
         ):
             samples += [(metric, text, label | {by: key}, n) for key, n in counts.items()]
     for alarm in status.alarms:
-        labels = {"alarm": alarm.name, "about": alarm.about}
+        labels = {"alarm": alarm.name, "about": alarm.about, **region}
         meaning = "1 while it stands, 0 while there is nothing to do but wait"
         samples.append(("cachecast_alarm", meaning, labels, int(alarm.remedy != UNTIL_THEN)))
     return samples

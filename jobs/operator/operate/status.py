@@ -13,7 +13,7 @@ from features.schema import CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest.announced import reports
-from jobs.loop.plan.items import planned_items, unproven_plan
+from jobs.loop.plan.items import newest_plan, planned_items, unproven_plan
 from jobs.operator.operate.alarms import (
     CacheStatus,
     Status,
@@ -78,9 +78,10 @@ def champion_line(status: Status) -> str:
 
 def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *, now_s: int) -> CacheStatus:
     cache, region, until = settings.caches[name], settings.region.name, as_of_label(now_s)
-    contents, plan, push = (
-        tables.newest(table, owner=name, until=until) for table in (CONTENTS, PLANS, RECEIPTS)
-    )
+    contents, push = (tables.newest(table, owner=name, until=until) for table in (CONTENTS, RECEIPTS))
+    plan, receipts = newest_plan(tables, name, until=until), tables.head(RECEIPTS)
+    if its := {key: receipts.partitions[key] for key in plan.partitions if key in receipts.partitions}:
+        push = dataclasses.replace(receipts, partitions=its)  # not of a prefill since
     held = None
     if contents.partitions:
         held = int(pc.sum(contents.rows(["bytes_on_disk"])["bytes_on_disk"]).as_py() or 0)

@@ -124,11 +124,13 @@ def test_a_version_becomes_the_candidate_after_its_row(
     assert site.training.folder.is_dir()
 
 
-def test_what_a_killed_training_left_in_the_spool_goes_after_a_week(tmp_path: Path) -> None:
-    killed, at_work, other = (tmp_path / name for name in (f".{'a' * 32}", f".{'b' * 32}", ".others"))
-    for folder in (killed, at_work, other):
+def test_what_a_killed_training_left_in_the_spool_and_what_mlflow_refused_goes_after_a_week(
+    tmp_path: Path,
+) -> None:
+    names = (f".{'a' * 32}", f".{'b' * 32}", "c" * 32, ".others")
+    killed, at_work, refused, other = (tmp_path / name for name in names)
+    for folder, days in ((killed, 8), (at_work, 6), (refused, 8), (other, 8)):
         (folder / "runs").mkdir(parents=True)
-    for folder, days in ((killed, 8), (at_work, 6), (other, 8)):
         os.utime(folder, (time.time() - days * DAY,) * 2)
     spool.Spool(tmp_path).discard()
     assert sorted(tmp_path.iterdir()) == sorted([at_work, other])

@@ -1,11 +1,13 @@
 """The tables' promises, each kept on a local folder and on a real HDFS."""
 
 import datetime as dt
+import errno
 import json
 import multiprocessing
 import os
 import re
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -124,6 +126,16 @@ def test_a_crash_before_the_commit_leaves_the_table_as_it_was(
     assert tables.vacuum(REJECTS, grace_s=-PATIENCE_S) == 1
     assert len(data_folders(tables)) == 1
     assert tables.read_arrow(REJECTS)["n_rows"].to_pylist() == [1]
+
+
+def test_what_a_full_disk_ended_takes_no_room(tables: Tables) -> None:
+    def pieces() -> Iterator[tuple[tuple[str], pa.Table]]:
+        yield (DAY,), rejects(DAY, 1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        tables.replace_each(REJECTS, pieces())
+    assert data_folders(tables) == []
 
 
 def test_an_older_base_loses(tables: Tables) -> None:

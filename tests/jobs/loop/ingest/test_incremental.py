@@ -75,6 +75,20 @@ def test_marks_are_kept_by_source(tables: Tables, tmp_path: Path) -> None:
     assert new_in(tables, tmp_path / "a", "rucio_files").n_rows == 1
 
 
+def test_two_pulls_that_set_marks_at_once_both_do(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark, stage = pull_input.Mark("file:///a", 1, dt.datetime.now(dt.UTC)), Tables.stage
+    with monkeypatch.context() as patch:
+
+        def late(*args: Any, **options: Any) -> Any:
+            patch.undo()
+            pull_input._mark(tables, "rucio_files", [mark])
+            return stage(*args, **options)
+
+        patch.setattr(Tables, "stage", late)
+        pull_input._mark(tables, "rucio_traces", [mark])
+    assert tables.snapshot(PULLS).n_rows == 2
+
+
 def test_a_dump_is_one_input(spark_engine: Engine, tables: Tables, tmp_path: Path) -> None:
     dump = str(write_dump(DUMP, tmp_path / "dump"))
     first = new_in(tables, dump, "rucio_dumps", engine=spark_engine)

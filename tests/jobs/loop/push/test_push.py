@@ -38,6 +38,7 @@ from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.items import PlannedItems, planned_items
+from jobs.loop.push import journal as push_journal
 from jobs.loop.push import push as job
 from jobs.operator.operate import due
 from prefetch.actions import Action, ItemState
@@ -145,6 +146,34 @@ def test_resume_needs_no_plan_and_writes_the_receipts_of_all_it_changes(conf: Pa
     journal.close()
     assert push(conf, "resume")["pushed"] == 3
     assert receipts(conf) == ["done"] * 3
+
+
+def test_receipts_of_a_push_that_was_killed_before_it_wrote_them_come_with_the_next_one(
+    conf: Path, tmp_path: Path
+) -> None:
+    push(conf, "run", "--as-of", as_of_label(AS_OF))
+    shutil.rmtree(tmp_path / "tables" / "receipts")
+    assert push(conf, "resume")["pushed"] == 0
+    assert receipts(conf) == ["done"] * N_FILES
+
+
+def test_receipts_that_were_read_before_others_wrote_newer_ones_do_not_replace_them(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(conf) as work, monkeypatch.context() as patch:
+        until_s, read = AS_OF + 2 * 86400, push_journal._in_journal
+        plan = [item_of("i", "d", "/store/f0", "prefetch", as_of_s=AS_OF, expires_at_s=until_s)]
+        work.journal.plans.record_plan(plan, now_s=time.time())
+
+        def slowly(*of: Any) -> Any:
+            patch.undo()
+            rows = read(*of)
+            push(conf, "resume")
+            return rows
+
+        patch.setattr(push_journal, "_in_journal", slowly)
+        push_journal.write_receipts(work.tables, work.journal, "d", AS_OF)
+    assert receipts(conf) == ["done"]
 
 
 def test_a_plan_pushed_while_another_push_works_is_recorded_for_later(conf: Path) -> None:

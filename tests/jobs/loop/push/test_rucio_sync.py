@@ -1,12 +1,16 @@
 """What Rucio is told of a cache: complete files that its rules let stay."""
 
+import time
 from pathlib import Path
 
 from folder_site import folder_site, write_files
+from table_rows import put_contents
 
 from jobs.ground.settings.tree import Settings
+from jobs.ground.store.tables import Tables
 from jobs.loop.push import rucio_sync
 from jobs.loop.push.rucio_sync import ReplicaDrift
+from prefetch.lfn import Did
 
 HELD = ("/store/mc/Run3/TT/AODSIM/v1/0/f.root", "/store/user/alice/f.root", "/store/data/x/f.root")
 
@@ -28,3 +32,11 @@ def test_what_must_not_be_cached_is_not_told(tmp_path: Path) -> None:
     assert (drift(tmp_path, never).held, drift(tmp_path, never).to_add) == (1, 1)
     excluded = '{ action = "exclude", users = ["*"] }'
     assert drift(tmp_path, excluded).held == 3, "left to the cache's own judgement, it may stay"
+
+
+def test_a_recheck_asks_for_what_the_cache_held_in_the_last_week(tmp_path: Path) -> None:
+    tables, now_s = Tables(str(tmp_path)), int(time.time())
+    for days_ago, names in ((1, HELD[:2]), (2, HELD[:1]), (30, HELD)):
+        put_contents(tables, "dir", now_s - days_ago * 86400, dict.fromkeys(names, 1))
+    put_contents(tables, "other", now_s, dict.fromkeys(HELD, 1))
+    assert rucio_sync._held_lately(tables, "dir") == {Did("cms", name) for name in HELD[:2]}

@@ -95,8 +95,8 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
 
     assert code("due", "--as-of", "2026-03-02") == NOT_DUE
     assert "no champion yet" in capsys.readouterr().err
-    (left,) = metrics.glob("cachecast-due*.prom")
-    assert 'cachecast_job_failed{cache="",command="due"} 0.0' in left.read_text()
+    (left,) = metrics.glob("cachecast-default-due*.prom")
+    assert 'cachecast_job_failed{cache="",command="due",region="default"} 0.0' in left.read_text()
     settings = site(tmp_path / "tables")
     featured(settings, T0)
     featured(settings, T0 + HOUR_S)

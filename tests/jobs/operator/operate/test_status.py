@@ -19,6 +19,7 @@ from features.results import ANNOUNCED, PROMOTIONS
 from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, QUEUE, RECEIPTS
 from jobs.cli.main import app
 from jobs.cli.operation import steward_line
+from jobs.cli.parsing import newest
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import prometheus
@@ -177,6 +178,21 @@ def test_the_status_is_told_to_prometheus(settings: Settings, tables: Tables, tm
     assert "cachecast_alarm" not in samples
 
 
+def test_a_prefill_hides_no_plan(settings: Settings, tables: Tables) -> None:
+    prefill = ("2026-03-01", "2026-03-01T04:30:00Z", "xc1")
+    tables.replace_rows(PLANS, [row(PLANS, item_id="p", action="prefetch", expires_at=ENDS)], prefill)
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="p", state="done")], prefill)
+    (cache,) = run(settings, now_s=NOW_S).caches
+    assert (cache.plan_at, cache.plan) == (AT, {"pin": 2, "evict": 1})
+    assert (cache.push_at, cache.push) == (AT, {"done": 1})
+    assert newest(settings, "plans", cache="xc1") == parse_as_of(AT)
+    tables.replace_each(RECEIPTS, [], drop=[("2026-03-01", AT, "xc1")])
+    assert alarms(settings) == {("not-pushed", "xc1")}
+
+
+PUSHED = {"region": "emea", "command": "push run", "cache": "xc1"}
+
+
 @pytest.mark.parametrize(
     ("end", "failed"), [(None, 0.0), (NotDueError("later"), 0.0), (SystemExit(1), 1.0), (RuntimeError(), 1.0)]
 )
@@ -185,17 +201,17 @@ def test_a_command_leaves_its_figures_however_it_ends(
 ) -> None:
     with (
         contextlib.suppress(SystemExit, RuntimeError, NotDueError),
-        prometheus.measured(str(tmp_path), "push run", "xc1", warn=pytest.fail),
+        prometheus.measured(str(tmp_path), PUSHED, warn=pytest.fail),
     ):
         if end is not None:
             raise end
-    samples = figures(tmp_path / "cachecast-push-run-xc1.prom")
-    assert samples["cachecast_job_failed"] == [({"command": "push run", "cache": "xc1"}, failed)]
+    samples = figures(tmp_path / "cachecast-emea-push-run-xc1.prom")
+    assert samples["cachecast_job_failed"] == [(PUSHED, failed)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
-    with prometheus.measured(str(tmp_path / "a"), "push run", "../../b", warn=pytest.fail):
+    with prometheus.measured(str(tmp_path / "a"), PUSHED | {"cache": "../../b"}, warn=pytest.fail):
         pass
     (file,) = tmp_path.rglob("*.prom")
     assert file.parent == tmp_path / "a"
@@ -205,13 +221,26 @@ def test_a_cache_named_from_outside_makes_no_path(tmp_path: Path) -> None:
 def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     warnings: list[str] = []
-    with prometheus.measured(str(tmp_path / "file"), "plan", "", warn=warnings.append):
+    with prometheus.measured(str(tmp_path / "file"), PUSHED, warn=warnings.append):
         pass
     assert len(warnings) == 1
     env = {"CACHECAST_METRICS__FOLDER": "file", "CACHECAST_PUSH__JOURNAL": "journal.db"}
     words = ["status", "--json", "--tables", str(tmp_path / "tables")]
     answer = CliRunner().invoke(app, words, env={key: str(tmp_path / name) for key, name in env.items()})
     assert [alarm["name"] for alarm in json.loads(answer.stdout)["alarms"]] == ["no-champion"]
+
+
+def test_two_regions_with_one_folder_leave_no_series_twice(tmp_path: Path) -> None:
+    env = {"CACHECAST_METRICS__FOLDER": str(tmp_path / "m"), "CACHECAST_PUSH__JOURNAL": str(tmp_path / "j")}
+    for region in ("apac", "emea"):
+        words = ["status", "--tables", str(tmp_path / region)]
+        CliRunner().invoke(app, words, env=env | {"CACHECAST_REGION__NAME": region})
+    files = sorted((tmp_path / "m").iterdir())
+    named = [f"cachecast-{region}-{of}.prom" for region in ("apac", "emea") for of in ("state", "status")]
+    assert [file.name for file in files] == named
+    samples = [sample for file in files for sample in figures(file).items()]
+    series = [(name, *sorted(labels.items())) for name, some in samples for labels, _ in some]
+    assert len(series) == len(set(series)) > len(files)
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
