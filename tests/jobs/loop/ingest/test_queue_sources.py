@@ -116,6 +116,11 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     assert Tables.of(settings).read_arrow(QUEUE) == before
 
 
+def test_a_schedd_where_no_job_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path / "b", monkeypatch, "return []")
+    assert answer("condor://") == []
+
+
 @pytest.mark.parametrize(
     "name", ['condor://p/x" || true', "condor://p/a/b", "condor://u@p/x", "condor://p:x/"]
 )
