@@ -7,6 +7,7 @@ import datetime as dt
 import fnmatch
 import hashlib
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -46,7 +47,8 @@ class Refused(NamedTuple):
 class Place:
     """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
 
-    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users.
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users, of an
+    installation without one by a salt of this answer alone, as a bare hash could be looked up.
     """
 
     as_of_s: int
@@ -60,7 +62,8 @@ class Place:
         """The place of an installation: the sites of its caches, and those of `[queue] sites`."""
         named = {cache.at_site: () for cache in settings.caches.values()} | dict(settings.queue.sites)
         sites = {ours: (ours, *patterns) for ours, patterns in named.items()}
-        return cls(as_of_s, sites, site, settings.cache_rses, settings.users.salt.get_secret_value())
+        salt = settings.users.salt.get_secret_value() or secrets.token_hex()
+        return cls(as_of_s, sites, site, settings.cache_rses, salt)
 
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True

@@ -24,6 +24,7 @@ from table_rows import put_files
 from features.common.errors import InputError
 from features.common.names import literal
 from features.schema import QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
@@ -403,6 +404,8 @@ def test_a_task_of_crab_is_stored_as_job_records_have_it_and_not_by_its_users_na
     ((hashed,),) = duckdb.sql(f"SELECT {sql.hashed_user(literal(crab), salt)}").fetchall()
     assert [row["work"] for row in queued.rows.values()] == [f"crab:{hashed}"]
     assert "alice" not in str(queued.rows)
+    unsalted = Place.of(Settings.load(env={}), AS_OF, None)
+    assert unsalted.hashed(crab) != Place(AS_OF).hashed(crab)
 
 
 @pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])
