@@ -150,6 +150,13 @@ def test_a_transfer_without_a_time_began_when_its_trace_did(pulled: Pulled, none
     assert row["dataset"] == "mc23_13p6TeV:d"
 
 
+def test_a_read_of_a_block_of_cms_is_one_of_its_dataset(pulled: Pulled) -> None:
+    block = {"scope": "cms", "filename": "/store/group/x.root", "dataset": "/A/B-v1/AOD#7f"}
+    whole = block | {"uuid": "u2", "dataset": "cms:/A/B-v1/AOD"}
+    rows = pulled("rucio_traces", json_lines([TRACE | block, TRACE | whole]))
+    assert [row["dataset"] for row in rows] == ["cms:/A/B-v1/AOD"] * 2
+
+
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"filename": "NA"}, "missing field: filename"),
     ({"filesize": 1.5}, "unparsable size"),

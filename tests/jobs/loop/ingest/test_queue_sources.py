@@ -343,6 +343,12 @@ def test_a_description_made_to_take_long_or_to_fetch_is_refused_at_once(tmp_path
     assert time.monotonic() - began < 5
 
 
+def test_attributes_of_xrsl_may_have_underscores() -> None:
+    text = '&(Input_Files=("f" "root://o//store/f.root"))(start_time="2026-03-01 06:00:00")'
+    (job,) = stated(arc.jobs(text))
+    assert (job["files"], job["expected_start"]) == (["root://o//store/f.root"], "2026-03-01T06:00:00Z")
+
+
 def test_a_description_without_end_is_no_description() -> None:
     assert arc.jobs("&(a=b)" * 2**18) == ["not a description that can be read"]
 
