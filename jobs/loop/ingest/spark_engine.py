@@ -28,7 +28,15 @@ from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
 from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
 from jobs.loop.ingest.sources import Source, lines, workspace
-from jobs.loop.ingest.sources.local import check_plain, finished_in, is_local, places_at, unpacked_bytes
+from jobs.loop.ingest.sources.local import (
+    WILD,
+    alternatives,
+    check_plain,
+    finished_in,
+    is_local,
+    places_at,
+    unpacked_bytes,
+)
 from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
@@ -207,6 +215,9 @@ def _at(path: str, read: Callable[[str], DataFrame]) -> DataFrame:
     try:
         with suppress(AnalysisException):
             return read(_GLOBBED.sub(r"\\\g<0>", path))
+        for form in alternatives(path):
+            if form != path and not WILD.search(form):
+                _at(form, read)  # Hadoop passes over one that is not there
         return read(path)
     except AnalysisException as error:
         reason = error.getCondition() or "unusable"
