@@ -87,7 +87,6 @@ def _columns(salt: str) -> dict[str, str]:
         "known_at": sql.timestamp("known_us"),
         "size_bytes": "filesize",
         "read_bytes": f"CASE WHEN {is_copied} THEN filesize END",
-        "n_reads": "1",
         "wall_s": "(end_us - start_us) / 1e6",
         "origin": "coalesce(origin_host, remoteSite, first_host)",
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),

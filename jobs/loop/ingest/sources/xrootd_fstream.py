@@ -137,7 +137,6 @@ def _columns(salt: str) -> dict[str, str]:
         "accessed_at": accessed_at,
         "known_at": sql.timestamp("known_s * 1000000"),
         "size_bytes": "size_bytes",
-        "n_reads": "1",
         **fstream_pairs.at_close(accessed_at),
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user(session, salt),
