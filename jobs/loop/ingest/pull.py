@@ -58,6 +58,7 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
+    n_unfinished = _n_unfinished(path, definition)  # what was pulled may be moved away at once
     summary = pull_input.pull(
         engine,
         tables,
@@ -73,10 +74,8 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         new_only=new_only,
     )
-    if (n_unfinished := _n_unfinished(path, definition)) and not summary.n_rows:
-        alarm = _no_row(path, n_unfinished)
-        summary = dataclasses.replace(summary, alarms=(*summary.alarms, alarm))
-    summary = dataclasses.replace(summary, n_unfinished=n_unfinished)
+    alarms = [_no_row(path, n_unfinished)] if n_unfinished and not summary.n_rows else []
+    summary = dataclasses.replace(summary, n_unfinished=n_unfinished, alarms=(*summary.alarms, *alarms))
     before_s = day_s - settings.collect.keep
     if new_only:
         forget_unpaired(tables, before_s=before_s)
