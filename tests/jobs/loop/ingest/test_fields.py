@@ -175,6 +175,11 @@ def test_what_a_trace_cannot_say_is_refused(pulled: Pulled) -> None:
     assert pulled.reasons() == Counter(reason for _, reason in REFUSED)
 
 
+def test_reasons_are_ours_and_not_those_of_a_file(pulled: Pulled) -> None:
+    assert pulled("rucio_files", json_lines({"refused": f"\x1b[2J{n}"} for n in range(9))) == []
+    assert pulled.reasons() == {"missing field: scope": 9}
+
+
 @pytest.mark.parametrize(
     ("source", "text"),
     [
