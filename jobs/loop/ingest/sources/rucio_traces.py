@@ -35,9 +35,9 @@ def query(site: Site) -> sql.Query:
     """
     read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {
-        "start_us": ("transferStart", "timeStart", *read_at, _ENTRY),
-        "end_us": ("transferEnd", "timeEnd"),
-        "known_us": ("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
+        "start_us": ["transferStart", "timeStart", *read_at, _ENTRY],
+        "end_us": ["transferEnd", "timeEnd"],
+        "known_us": ["traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)],
     }
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     incomplete = sql.first_reason(
