@@ -21,8 +21,8 @@ _MOST_SKEW_S = 300  # a broker's clock may be ahead of ours by so much
 _LATEST_S = 2**37  # later is as absurd, and may be beyond the last that has a name: in 9999
 _MOST_SITES = 1000
 _SAMPLED = (
-    *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
-    *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
+    *("clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid", "jeditaskid"),
+    *("status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
     *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
     *("event_type", "request_type", "dest_rse", "routedfromjobid", "description"),
 )

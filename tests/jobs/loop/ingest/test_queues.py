@@ -191,7 +191,7 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
 ) -> None:
     private = {"Owner": "eve", "Environment": "T=s3cret", "ProdUserName": "CN=eve", "Args": "-t s3cret"}
     refused: list[object] = [
-        private | JOB | {"JobStatus": 5},
+        private | JOB | {"JobStatus": 5, "GlobalJobId": "eve@ce#1.0#2"},
         private | {"pandaid": 1, "jobstatus": "done"},
         private | {"RequestName": "wf", "RequestStatus": "new"},
         f"Owner = eve; {AD}",
