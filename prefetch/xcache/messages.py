@@ -17,7 +17,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from features.common import strict_json
 from features.common.errors import InputError
@@ -28,10 +28,7 @@ from prefetch.xcache.gstream import PSEQ_MODULUS
 
 Kind = Literal["gstream", "fstream", "closes", "rucio"]
 FORMS: Final[Mapping[Kind, tuple[str, str]]] = {
-    "gstream": ("gstream", ".capture"),
-    "fstream": ("fstream", ".jsonl"),
-    "closes": ("closes", ".jsonl"),
-    "rucio": ("rucio", ".jsonl"),
+    kind: (kind, ".capture" if kind == "gstream" else ".jsonl") for kind in get_args(Kind)
 }
 """The files that messages become: sources xcache_gstream, xrootd_fstream and cms_aaa read them, and queues
 of Rucio."""

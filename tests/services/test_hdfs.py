@@ -6,6 +6,7 @@ What tables promise on any store is in tests/jobs/ground/store/test_tables.py, w
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import os
 import signal
@@ -94,16 +95,20 @@ def test_names_that_are_globs_too_are_read_as_they_are(spark: SparkSession, tabl
     url, names = urlsplit(folder), ["a1.jsonl", "a[1].jsonl", "{a,b}.jsonl"]
     for number, name in enumerate(names):
         HdfsFileSystem(url.hostname, url.port).pipe_file(f"{url.path}/{name}", trace(number).encode())
+    pull = functools.partial(
+        pull_input.pull,
+        SparkEngine(spark),
+        tables,
+        source="rucio_traces",
+        day=dt.date.fromisoformat(DAY),
+        new_only=True,
+    )
     for path, n_new in ((folder, 3), *((f"{folder}/{name}", 0) for name in names)):
-        summary = pull_input.pull(
-            SparkEngine(spark),
-            tables,
-            source="rucio_traces",
-            path=path,
-            day=dt.date.fromisoformat(DAY),
-            new_only=True,
-        )
+        summary = pull(path=path)
         assert (summary.n_new, summary.n_unchanged) == (n_new, 0 if n_new else 1)
+    assert pull(path=f"{folder}/{{none*,a1.jsonl}}").n_unchanged == 1
+    with pytest.raises(InputError, match=r"/a2\.jsonl: PATH_NOT_FOUND"):
+        pull(path=f"{folder}/{{a1,a2}}.jsonl")
 
 
 def trace(number: int) -> str:

@@ -25,8 +25,12 @@ from jobs.loop.ingest.sources.workspace import Workspace
 
 _WEEK_S = 7 * DAY_S
 _SHORTEST_S = 3600  # shorter cycles are judged by their last hour, as fewer reads say less
-EXPECTED_REJECTS = "^(not a read|not a job|our own|client is a cache)"
-"""Reasons that a sound source has too: records of what is no read of a job, or no job that ended here."""
+EXPECTED_REJECTS = (
+    "^(not a read|not a job|not of the f-stream|our own|client is a cache|still open|no accesses|"
+    "close without its open|transfer not done: [A-Z])"
+)
+"""Reasons that a sound source has too: records of what is no read of a job, or not yet, or no job that ended
+here."""
 
 
 @dataclasses.dataclass(frozen=True)

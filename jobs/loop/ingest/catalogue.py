@@ -54,7 +54,7 @@ def pull(
             f"{path} names no dataset; give lines like mc23_13p6TeV:mc23_13p6TeV.1.X.AOD.e1, or in-use"
         )
     site = Site(day=day.isoformat(), scopes=scopes)
-    query = rucio_files.query(site)
+    query = rucio_files.query(site, refused="refused")
     with workspace.opened(FILES) as space:
         # Fetched before the lock of pulls is taken, because a large catalogue takes long.
         for rows in rucio_catalogue.rows(session, datasets):

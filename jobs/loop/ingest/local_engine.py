@@ -26,7 +26,7 @@ from jobs.loop.ingest.pull_input import (
     summarise,
 )
 from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
-from jobs.loop.ingest.sources.local import files_at, finished_in, is_local, local_path, places_at, status_of
+from jobs.loop.ingest.sources.local import files_at, finished_in, is_local, places_at, status_of
 from jobs.loop.ingest.sources.workspace import Workspace
 
 _DROP_FORMER_NAMES = (
@@ -47,8 +47,6 @@ class LocalEngine:
 
     def merge(self, tables: Tables, request: Request, paths: Sequence[str]) -> PullSummary:
         source = sources.load_source(request.source)
-        if source.is_local:
-            local_path(request.path)
         with tables.exclusive(), workspace.opened(source.table) as space:
             n_lost = _read(space, tables, source, request, paths)
             space.count_refused()

@@ -17,19 +17,7 @@ from jobs.ground.text import count
 from jobs.loop.ingest import pull_input, sources
 from jobs.loop.ingest.local_engine import LocalEngine, forget_unpaired
 from jobs.loop.ingest.pull_input import Engine, Mark, PullSummary, Request
-from jobs.loop.ingest.sources import Site, Source
-from jobs.loop.ingest.sources.local import (
-    BEING_WRITTEN,
-    check_answers,
-    check_no_login,
-    files_at,
-    files_in,
-    is_local,
-    local_path,
-    places_at,
-    status_of,
-    unpacked_bytes,
-)
+from jobs.loop.ingest.sources import Site, Source, local
 
 _COLLECTED = {
     "xcache_gstream": "gstream-*.capture",
@@ -48,16 +36,17 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
     engine starts. Raises InputError if the source or the input cannot be read, ConfigError for an unknown
     source or unusable tables.
     """
-    check_no_login(path)
+    local.check_no_login(path)
     tables, day = Tables.of(settings), dt.date.fromisoformat(day_label(day_s))
     tables.check_writable(ACCESSES, FILES, JOB_RECORDS, REJECTS)
     if source == SERVER:
         return _pull_from_server(settings, tables, path=path, day=day, new_only=new_only, source=source)
     definition = sources.load_source(source)
-    check_answers(path)
+    local.check_answers(path)
     engine = engine_for(
         tables, source=source, path=path, up_to_bytes=settings.sources.local_up_to, spark=settings.spark
     )
+    n_unfinished = _n_unfinished(path, definition)  # what was pulled may be moved away at once
     summary = pull_input.pull(
         engine,
         tables,
@@ -73,16 +62,14 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         scopes=settings.names.scopes,
         new_only=new_only,
     )
-    if (n_unfinished := _n_unfinished(path, definition)) and not summary.n_rows:
-        alarm = _no_row(path, n_unfinished)
-        summary = dataclasses.replace(summary, alarms=(*summary.alarms, alarm))
-    summary = dataclasses.replace(summary, n_unfinished=n_unfinished)
+    alarms = [_no_row(path, n_unfinished)] if n_unfinished and not summary.n_rows else []
+    summary = dataclasses.replace(summary, n_unfinished=n_unfinished, alarms=(*summary.alarms, *alarms))
     before_s = day_s - settings.collect.keep
     if new_only:
         forget_unpaired(tables, before_s=before_s)
     if not definition.has_sizes:
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
-    if source not in _COLLECTED or not new_only or not is_local(path):
+    if source not in _COLLECTED or not new_only or not local.is_local(path):
         return summary
     taken = pull_input.taken(engine, tables, Request(source, path, Site()))
     n_removed, n_left = remove_captures(taken, before_s=before_s)
@@ -96,8 +83,8 @@ def _pull_from_server(
 
     if new_only:
         raise InputError(f"--new-only leaves out files that were read before; {source} is a server: drop it")
-    if path != IN_USE and is_local(path):
-        places_at(path)
+    if path != IN_USE and local.is_local(path):
+        local.places_at(path)
     summary = catalogue.pull(
         tables,
         session=catalogue.session(settings.rucio),
@@ -119,9 +106,9 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
     definition = sources.load_source(source)
     if definition.decode is not None:
         if definition.is_local:
-            local_path(path)
+            local.local_path(path)
         return LocalEngine()  # their files only make sense one after the other
-    files = files_at(path, whole=definition.is_whole) if is_local(path) else None
+    files = local.files_at(path, whole=definition.is_whole) if local.is_local(path) else None
     may_be_local = files is not None and definition.read is None
     if _fits(tables, definition, files, up_to_bytes) or (may_be_local and not has_spark()):
         return LocalEngine()
@@ -132,24 +119,24 @@ def engine_for(tables: Tables, *, source: str, path: str, up_to_bytes: int, spar
 
 
 def _fits(tables: Tables, source: Source, files: Sequence[InputFile] | None, up_to_bytes: int) -> bool:
-    if files is None or source.read is not None or not is_local(tables.root):
+    if files is None or source.read is not None or not local.is_local(tables.root):
         return False
     if source.table is FILES:  # which is merged as a whole
         files = [*files, *map(InputFile, tables.local_files(FILES))]
-    sizes = (unpacked_bytes(str(file.path), status_of(file).st_size) for file in files)
+    sizes = (local.unpacked_bytes(str(file.path), local.status_of(file).st_size) for file in files)
     return sum(sizes) <= up_to_bytes
 
 
 def _n_unfinished(path: str, source: Source) -> int:
     """Number of the files at `path` that are still being written; 0 on another file system."""
-    files = files_in(places_at(path), whole=source.is_whole) if is_local(path) else ()
-    return sum(file.path.name.endswith(BEING_WRITTEN) for file in files)
+    files = local.files_in(local.places_at(path), whole=source.is_whole) if local.is_local(path) else ()
+    return sum(file.path.name.endswith(local.BEING_WRITTEN) for file in files)
 
 
 def _no_row(path: str, n_files: int) -> str:
     return (
-        f"no row: {count(n_files)} file{'s' * (n_files > 1)} at {path} end in {BEING_WRITTEN}, still being "
-        "written; the collector finishes one at --roll-size or --roll-every after its first datagram"
+        f"no row: {count(n_files)} file{'s' * (n_files > 1)} at {path} end in {local.BEING_WRITTEN}, still "
+        "being written; the collector finishes one at --roll-size or --roll-every after its first datagram"
     )
 
 
@@ -160,7 +147,7 @@ def remove_captures(taken: Iterable[Mark], *, before_s: int) -> tuple[int, int]:
     """
     n_removed = n_not_removed = 0
     for mark in taken:
-        path = local_path(mark.input)
+        path = local.local_path(mark.input)
         if not any(map(path.match, _COLLECTED.values())) or mark.modified_at.timestamp() >= before_s:
             continue
         try:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from features.schema import ACCESSES, PULLS, REJECTS, Table, arrow_schema
 from jobs.ground.store.tables import Tables, repeated_on_conflict
 from jobs.loop.ingest.sources import Site, load_source
-from jobs.loop.ingest.sources.local import BEING_WRITTEN, is_local, local_path
+from jobs.loop.ingest.sources.local import BEING_WRITTEN
 
 # Inputs merged at once: more of them make Spark's plan longer, fewer rewrite their days more often.
 MERGED_AT_ONCE = 32
@@ -135,11 +135,7 @@ def _merge_new(engine: Engine, tables: Tables, request: Request) -> PullSummary:
     to_merge = inputs if whole and new else new
     at_once = max(1, len(to_merge)) if whole else MERGED_AT_ONCE
     for marks in (to_merge[first : first + at_once] for first in range(0, len(to_merge), at_once)):
-        paths = [request.path]
-        if not whole:
-            # Without `file:` if the request has none, for readers that take only paths.
-            keeps = request.path.startswith("file:")
-            paths = [m.input if keeps or not is_local(m.input) else str(local_path(m.input)) for m in marks]
+        paths = [request.path] if whole else [mark.input for mark in marks]
         summary = _sum(summary, engine.merge(tables, request, paths))
         _mark(tables, request.source, marks)
     return summary

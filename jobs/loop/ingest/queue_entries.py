@@ -23,7 +23,7 @@ UNDER = "\n"  # between the account that a broker vouches for and the user that 
 SAMPLE_CHARS = 200
 _SOUND = re.compile(
     "not waiting|not a job:|not copied|not new|names no dataset|for other sites|for tape|of a cache|"
-    "rse_expression|until: has passed"
+    "rse_expression|until: has passed|known_at: after"
 )
 """Begins why a broker's answer, which is as it should be, has no waiting work of ours."""
 

@@ -27,8 +27,7 @@ from jobs.ground.store.tables import Snapshot, Tables
 from jobs.loop.ingest import known_names, sources
 from jobs.loop.ingest.local_engine import marks
 from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, summarise
-from jobs.loop.ingest.sources import Source, lines, workspace
-from jobs.loop.ingest.sources.local import check_plain, finished_in, is_local, places_at, unpacked_bytes
+from jobs.loop.ingest.sources import Source, lines, local, workspace
 from jobs.loop.ingest.sources.sql import Query
 from jobs.loop.ingest.spark_parts import (
     OLD,
@@ -83,7 +82,7 @@ class SparkEngine:
         self._spark, self._context = spark, spark.sparkContext
 
     def inputs(self, path: str, *, whole: bool) -> list[Mark]:
-        if is_local(path):
+        if local.is_local(path):
             return marks(path, whole=whole)
         files = _at(path, self._spark.read.format("binaryFile").option("recursiveFileLookup", whole).load)
         rows = files.select("path", "length", "modificationTime").toArrow().sort_by("path").to_pylist()
@@ -95,7 +94,7 @@ class SparkEngine:
             head = tables.head(records.query.table)
             whole = sources.load_source(request.source).is_whole
             marks = [mark for path in paths for mark in self.inputs(path, whole=whole)]
-            n_bytes = sum(unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
+            n_bytes = sum(local.unpacked_bytes(mark.input, mark.size_bytes) for mark in marks)
             n_rows = max((part.n_rows for part in head.partitions.values()), default=0)
             most = int(str(self._spark.conf.get("spark.sql.shuffle.partitions")))
             n_parts = min(most, 1 + max(n_bytes // _BYTES_PER_PART, n_rows // _ROWS_PER_PART))
@@ -125,11 +124,11 @@ class SparkEngine:
             cloudpickle.register_pickle_by_value(package)  # type: ignore[no-untyped-call]
         if source.read is not None:
             (path,) = paths
-            if is_local(path):
-                check_plain(path)
+            if local.is_local(path):
+                local.check_plain(path)
             frame, query = source.read(self._spark, path, day=request.site.day)
             return self._rows_of(frame, source.of(query, request.site), frame_rows)
-        if is_local(request.path):
+        if local.is_local(request.path):
             return self._local_lines(source, request, paths)
         # Of another file system: lines in bytes, and the file that they came from; unpacked by its suffix.
         columns = F.col("value").cast("binary"), F.col("_metadata.file_path").alias("input")
@@ -154,7 +153,7 @@ class SparkEngine:
 
     def _local_lines(self, source: Source, request: Request, paths: Sequence[str]) -> _Records:
         """Pieces of this machine's files: Spark's own reader would follow links."""
-        files = finished_in([place for path in paths for place in places_at(path, request.path)])
+        files = local.finished_in([place for path in paths for place in local.places_at(path, request.path)])
         query = source.lines(request.site, functools.partial(lines.first_line, files), request.path)
         # A record may go over several lines: its file is read by one worker.
         most_bytes = _PIECE_BYTES if query.join is None else sys.maxsize
@@ -207,6 +206,9 @@ def _at(path: str, read: Callable[[str], DataFrame]) -> DataFrame:
     try:
         with suppress(AnalysisException):
             return read(_GLOBBED.sub(r"\\\g<0>", path))
+        for form in local.alternatives(path):
+            if form != path and not local.WILD.search(form):
+                _at(form, read)  # Hadoop passes over one that is not there
         return read(path)
     except AnalysisException as error:
         reason = error.getCondition() or "unusable"

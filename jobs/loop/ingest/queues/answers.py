@@ -99,7 +99,7 @@ def read_answer(source: str, *, token: str, timeout_s: int, since_s: int = 0) ->
         answer, address = _asked(source, token, timeout_s), _without_query(source)
         return _few(_from_json(answer, address), address)
     if source.startswith(schedd.SCHEME):
-        return _few(_from_json(schedd.asked(source, timeout_s), source), source)
+        return _few(_lines(filter(str.strip, schedd.asked(source, timeout_s).split("\n"))), source)
     check_answers(source)
     path = Path(source)
     try:
@@ -225,10 +225,10 @@ def _loaded(text: str) -> object:
         joined = _NEXT_LIST.sub(",", _EMPTY_LIST.sub("", text))
         if joined == text:
             raise
-        return strict_json.loads(joined)
+        return strict_json.loads(joined.strip() or "[]")
 
 
-def _lines(lines: list[str]) -> Iterator[object]:
+def _lines(lines: Iterable[str]) -> Iterator[object]:
     for line in lines:
         try:
             yield strict_json.loads(line)

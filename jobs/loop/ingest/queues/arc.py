@@ -127,7 +127,8 @@ def _attributes(job: _Tree) -> dict[str, object]:
     stated: dict[str, list[object]] = {}
     for part in job[1:]:
         if isinstance(part, list) and len(part) > 2 and part[1] == "=":
-            stated.setdefault(str(part[0]).lower(), []).extend(part[2:])
+            # As A-REX reads them, without regard to case and underscores.
+            stated.setdefault(str(part[0]).lower().replace("_", ""), []).extend(part[2:])
     sources = [file[1] for file in stated.get("inputfiles", ()) if isinstance(file, list) and len(file) > 1]
     record: dict[str, object] = {FORM: "xRSL", "inputs": sources, "arguments": stated.get("arguments", [])}
     return record | ({"starttime": stated["starttime"][0]} if "starttime" in stated else {})

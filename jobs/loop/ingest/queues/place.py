@@ -7,6 +7,7 @@ import datetime as dt
 import fnmatch
 import hashlib
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -20,8 +21,8 @@ _MOST_SKEW_S = 300  # a broker's clock may be ahead of ours by so much
 _LATEST_S = 2**37  # later is as absurd, and may be beyond the last that has a name: in 9999
 _MOST_SITES = 1000
 _SAMPLED = (
-    *("globaljobid", "clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid"),
-    *("jeditaskid", "status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
+    *("clusterid", "procid", "jobstatus", "jobuniverse", "desired_cmsdataset", "pandaid", "jeditaskid"),
+    *("status", "computingsite", "proddblock", "requestname", "requeststatus", "inputdataset"),
     *("sitewhitelist", "id", "rule_id", "scope", "name", "state", "rse", "rse_expression", "created_at"),
     *("event_type", "request_type", "dest_rse", "routedfromjobid", "description"),
 )
@@ -46,7 +47,8 @@ class Refused(NamedTuple):
 class Place:
     """`sites`: patterns of what brokers call each site of ours; without any, every site is taken.
 
-    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users.
+    `site`: of entries that name none; `rses`: of caches, whose rules are our own; `salt`: hashes users, of an
+    installation without one by a salt of this answer alone, as a bare hash could be looked up.
     """
 
     as_of_s: int
@@ -60,7 +62,8 @@ class Place:
         """The place of an installation: the sites of its caches, and those of `[queue] sites`."""
         named = {cache.at_site: () for cache in settings.caches.values()} | dict(settings.queue.sites)
         sites = {ours: (ours, *patterns) for ours, patterns in named.items()}
-        return cls(as_of_s, sites, site, settings.cache_rses, settings.users.salt.get_secret_value())
+        salt = settings.users.salt.get_secret_value() or secrets.token_hex()
+        return cls(as_of_s, sites, site, settings.cache_rses, salt)
 
     def spread(
         self, entry: Mapping[str, object], names: Sequence[str], raw: object, *, needs_site: bool = True

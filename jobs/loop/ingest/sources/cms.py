@@ -27,7 +27,6 @@ _IS_WRITE = (
     f"coalesce({_READ}, 0) = 0 AND (lower(operation) = 'write' OR greatest(n_write_bytes, "
     "n_write_bytes_at_close) > 0)"
 )
-_UNKNOWN = "(?i)^(unknown|none|null|n/a)?$"
 
 
 def query(site: Site, *, site_column: str) -> sql.Query:
@@ -42,6 +41,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
         | {"lfn": urls.plain_path("file_lfn"), "server": _host_name("server"), "client": _host_name("client")}
     )
     known = {"known_us": "coalesce(kafka_timestamp_us, timestamp_us, end_time_us)"}
+    stated = {name: sql.stated_time(f'"{name}"') for name in _TIMES}
     return sql.Query(
         table=ACCESSES,
         where=sql.LINES,
@@ -53,8 +53,8 @@ def query(site: Site, *, site_column: str) -> sql.Query:
             ("contains(lower(app_info), 'cachecast')", sql.OURS),
             (is_one_of("client", site.caches), "client is a cache"),
             *((f"{n} IS NULL", f"missing field: {n}") for n in ("file_lfn", "unique_id")),
-            (f"{_stated('start_time')} IS NULL", "missing field: start_time"),
-            *((f"{_stated(n)} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
+            (f"{stated['start_time']} IS NULL", "missing field: start_time"),
+            *((f"{stated[n]} IS NOT NULL AND {n}_us IS NULL", f"unparsable time: {n}") for n in _TIMES),
             ("known_us IS NULL", "missing field: end_time"),
             *((f"{n} IS NOT NULL AND n_{n} IS NULL", f"unparsable number: {n}") for n in _SIZES),
             *((f"n_{n} < 0", "negative size") for n in _SIZES),
@@ -66,8 +66,7 @@ def query(site: Site, *, site_column: str) -> sql.Query:
 
 def _columns(site: Site) -> dict[str, str]:
     served_by_a_cache = is_one_of("server", site.caches)
-    known_origin = f"coalesce({_known('server_domain')}, {_known('src_experiment_site')})"
-    origin = f"CASE WHEN NOT {served_by_a_cache} THEN {known_origin} END"
+    origin = f"CASE WHEN NOT {served_by_a_cache} THEN coalesce(server_domain, src_experiment_site) END"
     by_name = f"CASE WHEN {served_by_a_cache} THEN server END"
     return sql.named("lfn") | {
         "cache": f"coalesce({urls.cache_host('file_lfn')}, {by_name})",
@@ -76,7 +75,6 @@ def _columns(site: Site) -> dict[str, str]:
         "known_at": sql.timestamp("known_us"),
         "size_bytes": "n_file_size",
         "read_bytes": _READ,
-        "n_reads": "1",
         "wall_s": "(end_time_us - start_time_us) / 1e6",
         "origin": f"coalesce({urls.source_host('file_lfn')}, {origin})",
         "user": sql.hashed_user("user_dn", site.salt),
@@ -99,17 +97,9 @@ def is_one_of(host: str, hosts: Sequence[str]) -> str:
 
 def _host_name(side: str) -> str:
     """`host.domain` of the server or client; what there is of it, null for neither."""
-    host, domain = _known(f"{side}_host"), _known(f"{side}_domain")
+    host, domain = f"{side}_host", f"{side}_domain"
     whole = f"nullif(concat_ws('.', {host}, {domain}), '')"
     return f"CASE WHEN ends_with({host}, {domain}) THEN {host} ELSE {whole} END"
-
-
-def _known(name: str) -> str:
-    return f"CASE WHEN NOT regexp_matches({name}, '{_UNKNOWN}') THEN {name} END"
-
-
-def _stated(time: str) -> str:
-    return sql.stated_time(f'"{time}"')
 
 
 # What servers report (HDFS `…/xrootd/{raw,enr}/gled/`): of the job's site no more than its domain.

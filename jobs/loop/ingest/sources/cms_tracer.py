@@ -53,7 +53,6 @@ def _columns(site: Site) -> dict[str, str]:
         "cache": f"CASE WHEN {is_cache} THEN storage END",
         "accessed_at": sql.timestamp("at_us"),
         "known_at": sql.timestamp("at_us"),
-        "n_reads": "1",
         "origin": urls.source_host("path"),
         "event_id": sql.hashed("storage", "tid", "lfn", "at_us"),
     }

@@ -82,14 +82,11 @@ def _is_near(day: dt.date, touched: Sequence[dt.date], back_days: int) -> bool:
 
 
 def _replace(space: Workspace) -> None:
-    settled = {"bytes_missed": "missed", "bytes_hit": "hit"}
-    columns = ", ".join(
-        f"CASE WHEN s.event_id IS NULL THEN m.{name} ELSE s.{new} END AS {name}"
-        for name, new in settled.items()
-    )
-    columns += ", m.changed OR s.event_id IS NOT NULL AS changed"
     space.database.execute('ALTER VIEW merged RENAME TO "merged as recorded"')
     space.database.execute(
-        f"CREATE VIEW merged AS SELECT m.* REPLACE ({columns}) "
+        "CREATE VIEW merged AS SELECT m.* REPLACE ("
+        "CASE WHEN s.event_id IS NULL THEN m.bytes_missed ELSE s.missed END AS bytes_missed, "
+        "CASE WHEN s.event_id IS NULL THEN m.bytes_hit ELSE s.hit END AS bytes_hit, "
+        "m.changed OR s.event_id IS NOT NULL AS changed) "
         'FROM "merged as recorded" m LEFT JOIN settled s USING (event_id, day)'
     )

@@ -5,7 +5,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -50,8 +50,8 @@ def finished_in(places: Iterable[InputFile], *, whole: bool = False) -> list[Inp
 def places_at(path: str, given: str = "") -> list[InputFile]:
     """The files and folders at `path`, which may be a glob, in order.
 
-    `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError if
-    nothing is there, or `path` is on another file system.
+    `given`: the path that an operator gave, if `path` was listed there as a file. Raises InputError as
+    `check_there`, and if `path` is on another file system.
     """
     place, root = local_path(path), local_path(given or path)
     if not os.path.lexists(root):
@@ -61,10 +61,20 @@ def places_at(path: str, given: str = "") -> list[InputFile]:
         return [dataclasses.replace(_below(root, place), is_listed=True)]
     if os.path.lexists(place):
         return [_below(root, place)]
-    paths = sorted({Path(name) for form in alternatives(str(place)) for name in glob.glob(form)})  # noqa: PTH207
-    if not paths:
-        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
-    return [_below(root, path) for path in paths]
+    there = {form: glob.glob(form) for form in alternatives(str(place))}  # noqa: PTH207
+    check_there(path, there)
+    return [_below(root, name) for name in sorted({Path(name) for names in there.values() for name in names})]
+
+
+def check_there(path: str, there: Mapping[str, Sequence[object]]) -> None:
+    """Raise InputError if nothing is at `path`, or at one of its `alternatives` that is no glob.
+
+    `there`: what is at each of them.
+    """
+    lacking = [form for form, some in there.items() if not (some or WILD.search(form))]
+    if lacking or not any(there.values()):
+        missing = lacking[0] if lacking and len(there) > 1 else path
+        raise InputError(f"cannot read {missing}: there is no such file; is the path right?")
 
 
 def check_no_login(path: str) -> None:

@@ -59,7 +59,6 @@ def _columns(salt: str) -> dict[str, str]:
         "known_at": sql.timestamp("greatest(end_us, close_us)"),
         "size_bytes": "n_size",
         "read_bytes": sql.total("n_read", "coalesce(n_readv, 0)"),
-        "n_reads": "1",
         "wall_s": "(close_us - open_us) / 1e6",
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user("user_id", salt),

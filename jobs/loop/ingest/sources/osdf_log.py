@@ -37,7 +37,6 @@ def query(site: Site) -> sql.Query:
             "accessed_at": sql.timestamp("moment_us"),
             "known_at": sql.timestamp("moment_us"),
             "read_bytes": "n_read",
-            "n_reads": "1",
             "event_id": sql.hashed(urls.without_secrets("trim(value, ' ')")),
         },
         reason=sql.first_reason(

@@ -77,7 +77,6 @@ def _columns(salt: str) -> dict[str, str]:
         "accessed_at": sql.timestamp("at_us"),
         "known_at": sql.timestamp(f"(at_us // {_DAY_US} + 1) * {_DAY_US}"),
         "read_bytes": "sent",
-        "n_reads": "1",
         "origin": f"coalesce({urls.source_host('object_name')}, CASE WHEN kind = 'origin' THEN host END)",
         "user": sql.hashed_user("client", salt),
         "event_id": sql.hashed(

@@ -12,7 +12,7 @@ from features.common.input_files import InputFile
 from jobs.ground.store.filesystems import store_at
 from jobs.ground.store.filesystems.remote import Entry, RemoteStore
 from jobs.loop.ingest.pull_input import Mark, changed_at
-from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives
+from jobs.loop.ingest.sources.local import BEING_WRITTEN, WILD, alternatives, check_there
 
 _MOST_LEVELS = 100
 _NOT_PLAIN = re.compile(f"{WILD.pattern}|#")  # a store's URL ends at a `#`, as at a `?`
@@ -40,28 +40,28 @@ def marks(path: str, *, whole: bool) -> list[Mark]:
 
 
 def _entries(path: str, *, whole: bool) -> list[tuple[RemoteStore, Entry]]:
-    places = list[tuple[RemoteStore, Entry, bool]]()
-    with contextlib.suppress(FileNotFoundError):
-        places += _places(path)
-    if not places:
-        raise InputError(f"cannot read {path}: there is no such file; is the path right?")
     entries = {
         entry.path: (store, entry)
-        for store, place, is_named in places
+        for store, place, is_named in _places(path)
         for entry in _files(store, place, whole)
         if not entry.path.endswith(BEING_WRITTEN) or (is_named and not place.is_folder)
     }
     return [entries[key] for key in sorted(entries)]
 
 
-def _places(path: str) -> Iterator[tuple[RemoteStore, Entry, bool]]:
+def _places(path: str) -> list[tuple[RemoteStore, Entry, bool]]:
     """What is at a path, and whether by its very name: such a name is no glob, as on this machine."""
     with contextlib.suppress(InputError, FileNotFoundError):  # what is before its wildcards may be no store
         store, name = _place(path)
-        yield store, store.entry(name), True
-        return
-    for store, pattern in map(_place, alternatives(path)):
-        yield from ((store, place, not pattern) for place in store.matching(pattern))
+        return [(store, store.entry(name), True)]
+    there = dict[str, list[tuple[RemoteStore, Entry, bool]]]()
+    for form in alternatives(path):
+        store, pattern = _place(form)
+        there[form] = []
+        with contextlib.suppress(FileNotFoundError):
+            there[form] += [(store, place, not pattern) for place in store.matching(pattern)]
+    check_there(path, there)
+    return list(itertools.chain.from_iterable(there.values()))
 
 
 def _files(store: RemoteStore, place: Entry, whole: bool, level: int = 0) -> Iterator[Entry]:

@@ -2,8 +2,8 @@
 
 Fields: parent_scope, parent_name (the dataset), scope, name, bytes, adler32; optional created_at (ISO or
 seconds), known_at and updated_at (the same), rses (a list of names), locked (those of them where a rule keeps
-the replica), datatype and campaign (of the dataset, where the name does not tell them), and refused (why
-there is no file of this name; `rucio_server` notes it).
+the replica), datatype and campaign (of the dataset, where the name does not tell them). Of `rucio_server`
+alone, as others could write there what they like: refused (why there is no file of this name).
 """
 
 from features.schema import FILES
@@ -17,8 +17,8 @@ _FIELDS = (
 _TIMES = ("created_at", "known_at", "updated_at")
 
 
-def query(site: Site) -> sql.Query:
-    """Files, one row a line; a file of several datasets comes several times.
+def query(site: Site, *, refused: str = "NULL") -> sql.Query:
+    """Files, one row a line; a file of several datasets comes several times. `refused`: why one is none.
 
     `known_at`: the field, else created_at, else 00:00 UTC of `day`; `updated_at`: the field, else the field
     known_at, else that of `day`; never before known_at.
@@ -47,7 +47,7 @@ def query(site: Site) -> sql.Query:
             *sql.with_parts("name", "scope"),
         ],
         columns=_columns(),
-        reason=f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, refused, {needed})",
+        reason=f"coalesce(CASE WHEN malformed THEN 'malformed JSON' END, {refused}, {needed})",
         sample="value",
     )
 

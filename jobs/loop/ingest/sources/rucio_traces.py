@@ -35,9 +35,9 @@ def query(site: Site) -> sql.Query:
     """
     read_at = [sql.micros(name) for name in _OF_CMS]
     moments = {
-        "start_us": _first("transferStart", "timeStart", *read_at, _ENTRY),
-        "end_us": _first("transferEnd", "timeEnd"),
-        "known_us": _first("traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)),
+        "start_us": ["transferStart", "timeStart", *read_at, _ENTRY],
+        "end_us": ["transferEnd", "timeEnd"],
+        "known_us": ["traceTimeentryUnix", "transferEnd", "timeEnd", *reversed(read_at)],
     }
     not_done = bounded("transfer not done: ", "clientState", "^[A-Z_]{1,40}$")
     incomplete = sql.first_reason(
@@ -61,7 +61,7 @@ def query(site: Site) -> sql.Query:
         where=sql.LINES,
         steps=[
             *record_fields.columns(_FIELDS, times=_TIMES, counts=("filesize",), states=_AS_THEY_ARE),
-            moments,
+            {name: f"coalesce({', '.join(times)})" for name, times in moments.items()},
             *urls.with_hosts("url"),
             *sql.with_parts("filename", "scope"),
         ],
@@ -76,9 +76,10 @@ def _columns(salt: str) -> dict[str, str]:
     by_event = activity("eventType", "coalesce(usrdn, usr, account)")
     is_copied = "clientState IS NULL OR clientState <> 'FOUND_ROOT'"
     stated = "coalesce(datasetScope, scope) || ':' || dataset"
+    stated = f"CASE WHEN contains(dataset, ':') THEN dataset ELSE {stated} END"
     return named | {
-        "dataset": f"coalesce(CASE WHEN contains(dataset, ':') THEN dataset ELSE {stated} END, "
-        f"{named['dataset']})",
+        # Of a CMS block (`/A/B/C#id`), the dataset that it belongs to.
+        "dataset": f"coalesce(split_part({stated}, '#', 1), {named['dataset']})",
         "site": "localSite",
         "cache": "CASE WHEN origin_host IS NOT NULL THEN first_host END",
         "accessed_at": sql.timestamp("start_us"),
@@ -86,7 +87,6 @@ def _columns(salt: str) -> dict[str, str]:
         "known_at": sql.timestamp("known_us"),
         "size_bytes": "filesize",
         "read_bytes": f"CASE WHEN {is_copied} THEN filesize END",
-        "n_reads": "1",
         "wall_s": "(end_us - start_us) / 1e6",
         "origin": "coalesce(origin_host, remoteSite, first_host)",
         "user": sql.hashed_user("coalesce(usr, usrdn, account)", salt),
@@ -98,11 +98,6 @@ def _columns(salt: str) -> dict[str, str]:
             _IDENTITY, "scope", urls.without_cgi("filename"), sql.seconds_text("start_us")
         ),
     }
-
-
-def _first(*times: str) -> str:
-    """The first of these times that was set: tracers write 0 for what they did not measure."""
-    return f"coalesce({', '.join(f'nullif({time}, 0)' for time in times)})"
 
 
 def not_a_read(kind: str) -> tuple[str, str]:

@@ -132,7 +132,10 @@ def is_ahead(us: str, day: str, *, days: int) -> str:
 
 
 def _in_order(columns: Columns) -> dict[str, str]:
-    """`columns` with `known_at` not before the start, and null for an end or duration that cannot be."""
+    """`columns` with `known_at` not before the start, and null for an end or duration that cannot be.
+
+    A row is one read, unless `columns` count them.
+    """
     if "accessed_at" not in columns:
         return dict(columns)
     start = columns["accessed_at"]
@@ -144,7 +147,7 @@ def _in_order(columns: Columns) -> dict[str, str]:
     if "wall_s" in columns:
         wall, most = columns["wall_s"], _AHEAD_DAYS * 86400
         ordered["wall_s"] = f"CASE WHEN {wall} BETWEEN 0 AND {most} THEN {wall} END"
-    return {**columns, **ordered}
+    return {"n_reads": "1", **columns, **ordered}
 
 
 LINES = "CASE WHEN starts_with(value, ' ') THEN trim(value, ' ') ELSE value END <> ''"

@@ -3,6 +3,8 @@
 Steps' CPU times and bytes are summed, from first start to last stop; `meta_data.host` is the agent's.
 """
 
+import secrets
+
 from features.common.names import literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, Source, job_records, record_fields, sql, urls
@@ -16,6 +18,7 @@ _CRAB = "^/?[0-9]{6}_[0-9]{6}[:_]"  # what CRAB's names of workflows begin with;
 _UNSUBMITTED = "^(?:new|create|submit)"
 _AFTERWARDS = "^(?:stageOut|logArch)"  # steps that fail if one before them did, whatever their place
 _MEBIBYTE = 2**20  # CMSSW's MB
+_UNSALTED = secrets.token_hex()  # of this process, as a bare hash of a name could be looked up
 
 
 def query(site: Site) -> sql.Query:
@@ -88,11 +91,10 @@ def _codes(which: str) -> str:
 
 def _columns(salt: str) -> dict[str, str]:
     workflow = "coalesce(nullif(split_part(task, '/', 2), ''), task)"
-    of_user = sql.hashed_user(workflow, salt)
+    of_user = sql.hashed_user(workflow, salt or _UNSALTED)
     return {
         "job": "CASE WHEN NOT of_crab THEN id END",
-        "task": f"CASE WHEN NOT of_crab THEN {workflow} "
-        f"ELSE coalesce({of_user}, {sql.hashed('host', workflow)}) END",
+        "task": f"CASE WHEN NOT of_crab THEN {workflow} ELSE {of_user} END",
         "kind": "jobtype",
         "activity": "CASE WHEN of_crab THEN 'analysis' ELSE 'production' END",
         "dataset": "list_filter(datasets, lambda x: starts_with(x, '/'))[1]",

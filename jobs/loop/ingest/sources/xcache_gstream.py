@@ -135,7 +135,6 @@ def _columns() -> dict[str, str]:
         "disk_bytes": f"CASE WHEN NOT ({is_stated}) THEN disk_bytes END",
         "disk_accesses": f"CASE WHEN NOT ({is_stated}) THEN access_cnt END",
         "bypassed_bytes": f"CASE WHEN NOT ({is_stated} OR {is_hit}) THEN b_bypass END",
-        "n_reads": "1",
         "wall_s": "CAST(detach_t AS DOUBLE) - attach_t",
         "origin": f"coalesce(remote, {urls.source_host('lfn')})",
         "source": "'xcache_gstream'",

@@ -88,13 +88,11 @@ def _alarms(space: Workspace) -> Iterator[str]:
 
 
 def _row(record: Access | Fault, source: str, site: Site) -> dict[str, object]:
-    if isinstance(record, LoneClose):
-        return {"fault": record.reason, "stated": record.sample, **_close(record.server, record.closed)} | {
-            "input": source,
-            "file_id": record.closed.file_id,
-        }
     if isinstance(record, Fault):
-        return {"input": source, "fault": record.reason, "stated": record.sample}
+        row: dict[str, object] = {"input": source, "fault": record.reason, "stated": record.sample}
+        if isinstance(record, LoneClose):
+            row |= {"file_id": record.closed.file_id, **_close(record.server, record.closed)}
+        return row
     opened = record.opened
     return {
         "input": source,
@@ -137,7 +135,6 @@ def _columns(salt: str) -> dict[str, str]:
         "accessed_at": accessed_at,
         "known_at": sql.timestamp("known_s * 1000000"),
         "size_bytes": "size_bytes",
-        "n_reads": "1",
         **fstream_pairs.at_close(accessed_at),
         "origin": urls.source_host("lfn"),
         "user": sql.hashed_user(session, salt),

@@ -74,7 +74,9 @@ def test_little_past_says_nothing_of_the_volume_and_a_silent_source_is_told(tmp_
 def test_faulty_records_count_and_what_is_no_read_does_not(tmp_path: Path) -> None:
     settings = site(tmp_path)
     read(settings, {T: 30})
-    rejected(settings, not_a_read=500, our_own_prefetch_or_touch=500, unparsable_time=7)
+    sound = ["not_a_read", "our_own_prefetch_or_touch", "still_open", "no_accesses", "not_of_the_f-stream"]
+    sound += ["close_without_its_open", "transfer_not_done:_FAILED"]
+    rejected(settings, **dict.fromkeys(sound, 500), unparsable_time=7)
     assert judged(settings).why == ""
     rejected(settings, unparsable_time=30)
     assert judged(settings).why == "50 % of the day's records were rejected"

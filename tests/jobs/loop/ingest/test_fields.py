@@ -150,6 +150,13 @@ def test_a_transfer_without_a_time_began_when_its_trace_did(pulled: Pulled, none
     assert row["dataset"] == "mc23_13p6TeV:d"
 
 
+def test_a_read_of_a_block_of_cms_is_one_of_its_dataset(pulled: Pulled) -> None:
+    block = {"scope": "cms", "filename": "/store/group/x.root", "dataset": "/A/B-v1/AOD#7f"}
+    whole = block | {"uuid": "u2", "dataset": "cms:/A/B-v1/AOD"}
+    rows = pulled("rucio_traces", json_lines([TRACE | block, TRACE | whole]))
+    assert [row["dataset"] for row in rows] == ["cms:/A/B-v1/AOD"] * 2
+
+
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"filename": "NA"}, "missing field: filename"),
     ({"filesize": 1.5}, "unparsable size"),
@@ -166,6 +173,11 @@ def test_what_a_trace_cannot_say_is_refused(pulled: Pulled) -> None:
     lines = [trace(uuid=f"u{number}", **changes) for number, (changes, _) in enumerate(REFUSED)]
     assert pulled("rucio_traces", "\n".join(lines)) == []
     assert pulled.reasons() == Counter(reason for _, reason in REFUSED)
+
+
+def test_reasons_are_ours_and_not_those_of_a_file(pulled: Pulled) -> None:
+    assert pulled("rucio_files", json_lines({"refused": f"\x1b[2J{n}"} for n in range(9))) == []
+    assert pulled.reasons() == {"missing field: scope": 9}
 
 
 @pytest.mark.parametrize(

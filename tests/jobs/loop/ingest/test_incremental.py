@@ -120,7 +120,7 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())
 
 
-def test_a_pull_that_is_done_needs_no_lock_that_the_next_one_may_hold(
+def test_a_pull_that_is_done_needs_neither_its_input_nor_the_lock_of_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, pull_it = Settings.load(tables=str(tmp_path / "tables"), env={}), pull_input.pull
@@ -129,6 +129,7 @@ def test_a_pull_that_is_done_needs_no_lock_that_the_next_one_may_hold(
 
         def before_another(*args: Any, **options: Any) -> PullSummary:
             summary = pull_it(*args, **options)
+            (tmp_path / "a").unlink()
             held.enter_context(Tables.of(settings).exclusive())
             return summary
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from matrix_records import json_lines
 from pulls import pulled, pulled_text
 
+from features.common.names import literal
 from features.schema import JOB_RECORDS
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.pull_input import PullSummary
-from jobs.loop.ingest.sources import lines
+from jobs.loop.ingest.sources import lines, sql
 from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES
 
 START_S = int(dt.datetime(2026, 3, 5, tzinfo=dt.UTC).timestamp())
@@ -135,13 +137,16 @@ def test_names_that_would_spoil_a_report_and_endless_jobs_are_refused(tables: Ta
     assert (row["job"], row["task"]) == ("s.es#1.0#1", "s.es#1")
 
 
-def test_a_workflow_of_crab_is_never_stored_by_its_name(tables: Tables, tmp_path: Path) -> None:
+@pytest.mark.parametrize("salt", ["salt", ""])
+def test_a_workflow_of_crab_is_never_stored_by_its_name(tables: Tables, tmp_path: Path, salt: str) -> None:
     step = {"start": START_S, "stop": START_S + 100, "performance": {"cpu": {"TotalJobCPU": 90}}}
-    report = {"wmaid": "1", "task": "/260301_120000:alice_crab_mine/Analysis", "steps": [step]}
+    workflow = "260301_120000:alice_crab_mine"
+    report = {"wmaid": "1", "task": f"/{workflow}/Analysis", "steps": [step]}
     text = json_lines([report | {"meta_data": {"jobstate": "success"}}])
-    assert pulled_text(tables, tmp_path, "wmarchive", text, salt="salt").n_new == 1
+    assert pulled_text(tables, tmp_path, "wmarchive", text, salt=salt).n_new == 1
     (row,) = tables.read_arrow(JOB_RECORDS).to_pylist()
     assert "alice" not in str(row)
+    assert row["task"] not in duckdb.sql(f"SELECT {sql.hashed('NULL', literal(workflow))}").fetchall()[0]
     assert row["activity"] == "analysis"
 
 

@@ -89,6 +89,9 @@ def test_a_glob_and_a_file_are_taken_and_only_what_is_new(folder: str, tables: T
     summary = new_in(tables, folder)
     assert (summary.n_new, summary.n_duplicates, summary.n_unchanged) == (2, 2, 3)
     assert new_in(tables, folder).n_rows == 0
+    assert new_in(tables, f"{folder}/{{none*,gstream-1.capture}}").n_unchanged == 1
+    with pytest.raises(InputError, match=r"/gstream-9\.capture: there is no such file"):
+        new_in(tables, f"{folder}/{{gstream-1,gstream-9}}.capture")
 
 
 @pytest.mark.parametrize("source", ["xcache_gstream", "xrootd_fstream"])

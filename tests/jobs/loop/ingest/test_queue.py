@@ -132,6 +132,8 @@ def test_what_is_malformed_is_counted_with_its_reason(tables: Tables, tmp_path: 
     assert {row["reason"]: row["n_rows"] for row in rejects} == answer.rejected
     assert all(row["source"] == "queued_jobs" and row["sample"] for row in rejects)
     assert known(tables).n_unknown == 1
+    later = ask(tables, stated[4:5], tmp_path, name="later")
+    assert (later.entries, later.inputs) == (1, 0), "jobs that came since, and none that waited then"
     with pytest.raises(InputError, match="no entry of"):
         ask(tables, stated[2:4], tmp_path)
     assert known(tables).files.num_rows == 1, "an unusable queue does not replace a usable one"

@@ -116,6 +116,11 @@ def test_a_schedd_that_fails_is_one_line_and_the_old_queue_stays(
     assert Tables.of(settings).read_arrow(QUEUE) == before
 
 
+def test_a_schedd_where_no_job_waits_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path / "b", monkeypatch, "return []")
+    assert answer("condor://") == []
+
+
 @pytest.mark.parametrize(
     "name", ['condor://p/x" || true', "condor://p/a/b", "condor://u@p/x", "condor://p:x/"]
 )
@@ -336,6 +341,12 @@ def test_a_description_made_to_take_long_or_to_fetch_is_refused_at_once(tmp_path
     except InputError as error:
         assert "is not JSON" in str(error)
     assert time.monotonic() - began < 5
+
+
+def test_attributes_of_xrsl_may_have_underscores() -> None:
+    text = '&(Input_Files=("f" "root://o//store/f.root"))(start_time="2026-03-01 06:00:00")'
+    (job,) = stated(arc.jobs(text))
+    assert (job["files"], job["expected_start"]) == (["root://o//store/f.root"], "2026-03-01T06:00:00Z")
 
 
 def test_a_description_without_end_is_no_description() -> None:

@@ -24,6 +24,7 @@ from table_rows import put_files
 from features.common.errors import InputError
 from features.common.names import literal
 from features.schema import QUEUE, REJECTS, arrow_schema
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import queue
 from jobs.loop.ingest.queue_entries import FURTHEST_S, MOST_JOBS, Checked, check_entries
@@ -121,8 +122,9 @@ def test_a_queue_that_was_cut_is_refused_whole_and_lists_of_schedds_are_one(tmp_
         accepted_of(path)
     path.write_text(f"[\n]\n{whole}\n{whole}")
     assert inputs(accepted_of(path)) == inputs(accepted_of(GOLDEN / "condor_crab.json"))
-    path.write_text("All queues are empty\n")
-    assert accepted_of(path).n_entries == 0
+    for none in ("All queues are empty\n", "[\n]\n", "[\n]\n[\n]\n"):
+        path.write_text(none)
+        assert accepted_of(path).n_entries == 0
 
 
 def test_a_job_is_late_from_its_submission_on_however_often_it_is_named(tables: Tables) -> None:
@@ -189,7 +191,7 @@ def test_no_owner_environment_or_argument_is_in_the_sample_of_a_reject(
 ) -> None:
     private = {"Owner": "eve", "Environment": "T=s3cret", "ProdUserName": "CN=eve", "Args": "-t s3cret"}
     refused: list[object] = [
-        private | JOB | {"JobStatus": 5},
+        private | JOB | {"JobStatus": 5, "GlobalJobId": "eve@ce#1.0#2"},
         private | {"pandaid": 1, "jobstatus": "done"},
         private | {"RequestName": "wf", "RequestStatus": "new"},
         f"Owner = eve; {AD}",
@@ -398,10 +400,14 @@ def test_ads_say_what_the_library_says_in_each_of_its_forms(fields: dict[str, An
 
 def test_a_task_of_crab_is_stored_as_job_records_have_it_and_not_by_its_users_name() -> None:
     crab, salt = "260301_000000:alice_crab_mine", "salt"
-    queued = accepted([JOB | {"CRAB_ReqName": crab}], dataclasses.replace(PLACE, salt=salt))
+    place, own = dataclasses.replace(PLACE, salt=salt), {"GlobalJobId": "alice@ce#1.0#2"}
+    assert inputs(accepted([JOB | own], place)) == inputs(accepted([JOB], place))
+    queued = accepted([JOB | {"CRAB_ReqName": crab} | own], place)
     ((hashed,),) = duckdb.sql(f"SELECT {sql.hashed_user(literal(crab), salt)}").fetchall()
     assert [row["work"] for row in queued.rows.values()] == [f"crab:{hashed}"]
     assert "alice" not in str(queued.rows)
+    unsalted = Place.of(Settings.load(env={}), AS_OF, None)
+    assert unsalted.hashed(crab) != Place(AS_OF).hashed(crab)
 
 
 @pytest.mark.parametrize("name", ["job_id", "PandaID", "JEDITaskID", "rse_expression", "RequestName"])
