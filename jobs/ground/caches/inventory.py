@@ -67,7 +67,7 @@ def target(
         cache.namespace,
         cache.gstream,
         spaces=cache.spaces,
-        hosts=[host.lower() for host in cache.hosts],
+        hosts=cache.senders,
         walks_apart=walks_apart,
         redirector=redirector,
     )
