@@ -71,7 +71,7 @@ class XCacheTarget:
         self._spaces = spaces
         self._walks_apart = walks_apart
         self._redirector = redirector
-        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts)
+        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts, name)
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
         self.left_out = LeftOut()
