@@ -3,11 +3,14 @@
 import configparser
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -149,14 +152,23 @@ def _names(settings: Settings, cache: CacheSettings) -> Check:
 def _with_version(check: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
-        log_in(cache)
-        answer = version_of(ThreadConnections(cache.url).spare)
-    except (ConfigError, TargetUnavailable) as error:
+        if cache.keytab or cache.proxy or cache.token:
+            # A process has one login, which no other cache's server is to see.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                answer = process.submit(_version, cache).result()
+        else:
+            answer = _version(cache)
+    except (ConfigError, TargetUnavailable, BrokenProcessPool) as error:
         return dataclasses.replace(check, state="bad", detail=str(error))
     if answer is None:
         detail = f"{check.detail}, but does not tell its version: no XRootD, or it does not know us"
         return dataclasses.replace(check, state="bad", detail=detail)
     return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
+
+
+def _version(cache: CacheSettings) -> str | None:
+    log_in(cache)
+    return version_of(ThreadConnections(cache.url).spare)
 
 
 def placement(serve: ServeSettings) -> Check:

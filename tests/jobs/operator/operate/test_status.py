@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
 from typer.testing import CliRunner
 
+from features.common import files
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, PROMOTIONS
@@ -212,6 +213,20 @@ def test_figures_that_cannot_be_written_fail_no_job(tmp_path: Path) -> None:
     words = ["status", "--json", "--tables", str(tmp_path / "tables")]
     answer = CliRunner().invoke(app, words, env={key: str(tmp_path / name) for key, name in env.items()})
     assert [alarm["name"] for alarm in json.loads(answer.stdout)["alarms"]] == ["no-champion"]
+
+
+def test_a_folder_that_caches_share_has_one_alarm_and_one_that_hangs_none(
+    settings: Settings, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "captures").mkdir()
+    (folder / "gstream-000000000001-20231114T221320Z.capture").write_bytes(b"1" * 900)
+    cache = settings.caches["xc1"].model_copy(update={"gstream": folder})
+    caches = {name: cache.model_copy(update={"name": name}) for name in ("xc2", "xc1")}
+    collect = settings.collect.model_copy(update={"quota": 1000})
+    both = settings.model_copy(update={"caches": caches, "collect": collect})
+    assert [about for name, about in alarms(both) if name == "collector-full"] == ["xc1"]
+    monkeypatch.setattr(files, "silent", lambda *_, **__: "it hangs")
+    assert "collector-full" not in dict(alarms(both))
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
