@@ -81,11 +81,7 @@ def score(
             held[site][cache] = np.stack([known.cached[:, at], known.predicted[:, at]], axis=1)
     sites = [
         _site(
-            site,
-            held[site],
-            weights,
-            dataclasses.replace(clusters[site], n_nodes=len(live)),
-            snapshot.loads,
+            site, held[site], weights, dataclasses.replace(clusters[site], n_nodes=len(live)), snapshot.loads
         )
         for site, live in sorted(alive.items())
     ]

@@ -16,13 +16,7 @@ import pyarrow.compute as pc
 
 from features.common import files
 from features.common.arrays import BoolArray
-from features.common.errors import (
-    LimitError,
-    PushError,
-    StaleInputError,
-    TargetUnavailable,
-    without_login,
-)
+from features.common.errors import LimitError, PushError, StaleInputError, TargetUnavailable, without_login
 from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS, PLANS

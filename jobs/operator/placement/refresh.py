@@ -178,12 +178,7 @@ def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Ta
 
 
 def _snapshot(
-    files: pa.Table,
-    holdings: Sequence[CacheHolding],
-    settings: Settings,
-    *,
-    as_of_s: int,
-    min_reads: float,
+    files: pa.Table, holdings: Sequence[CacheHolding], settings: Settings, *, as_of_s: int, min_reads: float
 ) -> Snapshot:
     supply, caches = _supply(settings), list(settings.caches.values())
     encoded = files["dataset"].combine_chunks().dictionary_encode()
