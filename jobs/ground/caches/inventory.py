@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: to ask before a prefetch.
+    """The target of `cache`, where this process logs in; `redirector`: to ask before a prefetch.
 
     Raises ConfigError if it cannot log in, and TargetUnavailable if the file system of one of its folders
     does not answer.
@@ -55,7 +55,12 @@ def target(
     if cache.kind == "directory":
         assert cache.origin is not None, "settings without it are refused"
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
-    log_in(cache)
+    if cache.keytab is not None:
+        server.use_login(server.KEYTAB, cache.keytab, f"caches.{cache.name}.keytab")
+    if cache.proxy is not None:
+        server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
+    if cache.token is not None:
+        server.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
     return XCacheTarget(
         cache.name,
         cache.url,
@@ -66,16 +71,6 @@ def target(
         walks_apart=walks_apart,
         redirector=redirector,
     )
-
-
-def log_in(cache: CacheSettings) -> None:
-    """Let the XRootD client of this process log in as the cache's settings say. Raises ConfigError."""
-    if cache.keytab is not None:
-        server.use_login(server.KEYTAB, cache.keytab, f"caches.{cache.name}.keytab")
-    if cache.proxy is not None:
-        server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
-    if cache.token is not None:
-        server.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
 
 
 class Inventory(NamedTuple):

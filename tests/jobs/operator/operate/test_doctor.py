@@ -139,6 +139,14 @@ def test_each_cache_is_asked_by_its_own_login(tmp_path: Path) -> None:
     assert "logs in by" not in check.detail and "cannot read token file" in check.detail
 
 
+def test_what_no_command_could_use_is_no_good_cache(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url, site = f"root://127.0.0.1:{server.getsockname()[1]}/", tmp_path / "site.toml"
+        site.write_text(f'[caches.x]\nname = "x"\nkind = "xcache"\nurl = "{url}"\ncapacity = 1\n')
+        check = checked(tmp_path, "cache x", CACHECAST_CONF=str(site))
+    assert check.state == "bad" and "without a path" in check.detail
+
+
 def test_a_cache_s_host_needs_neither_spark_nor_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "has_spark", lambda: False)
     checks = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env={"CACHECAST_SERVE__PORT": "9"}))
