@@ -197,7 +197,7 @@ def _snapshot(
     for at, site in enumerate(supply.sites):
         n_bytes = np.zeros(files.num_rows)
         for cache, holding in zip(caches, holdings, strict=True):
-            if cache.at_site == site and not cache.drain:
+            if cache.at_site == site and _serves(cache):
                 n_bytes[holding.item] += holding.predicted_bytes
         # What several caches of a site have of a file counts once.
         held[:, at] = fraction(by_dataset(np.minimum(n_bytes, size)), total)
@@ -241,10 +241,14 @@ def _with_datasets(
     )
 
 
+def _serves(cache: CacheSettings) -> bool:
+    """Whether the service sends readers there: to no folder, and to no drained cache."""
+    return cache.kind == "xcache" and not cache.drain
+
+
 def _supply(settings: Settings) -> Supply:
-    """The sites, their capacities without drained caches, and the bytes/s that a dataset may read at each."""
-    serving = [cache for cache in settings.caches.values() if not cache.drain]
-    serve, capacities = settings.serve, site_capacities(serving)
+    """The sites, the capacities of caches that serve, and the bytes/s that a dataset may read at each."""
+    serve, capacities = settings.serve, site_capacities(filter(_serves, settings.caches.values()))
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
     node_bytes_s = [serve.sites.get(site, SiteSettings()).cache_read or serve.cache_read for site in sites]
