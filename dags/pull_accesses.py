@@ -26,6 +26,7 @@ from dags import alarms
 from dags.moments import AS_OF, DAY, LAST_DAY, LAST_HOUR, Arrived, cron
 from dags.steps import ACCESSES, ended, listing, on_cron, pipeline, spark_step
 from jobs.ground.settings.sections import scheduling
+from jobs.ground.settings.sources import SERVER
 
 settings = scheduling()
 
@@ -45,11 +46,9 @@ with pipeline("pull_accesses", __doc__, schedule=on_cron(cron(settings.cycle_s))
         named = path.replace("{day}", LAST_DAY).replace("{hour}", LAST_HOUR)
         waited = Arrived(task_id=f"wait_{source}", path=named, within_s=settings.airflow.wait_for)
         waited >> records[list(settings.airflow.records).index(source)]
-    for source, request in settings.airflow.servers.items():
-        server = spark_step(
-            "pull", {"source": source, "input": request, "day": DAY}, task_id=f"pull_{source}", retries=1
-        )
-        records >> server >> catalogue
+    if (request := settings.airflow.pull.get(SERVER)) is not None:
+        pull = {"source": SERVER, "input": request, "day": DAY}
+        records >> spark_step("pull", pull, task_id=f"pull_{SERVER}", retries=1) >> catalogue
     arrivals = listing("arrivals", {"as-of": AS_OF}, on_success_callback=alarms.arrived)
     records >> arrivals
     [*records, catalogue, arrivals] >> accesses

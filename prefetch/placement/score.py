@@ -4,13 +4,12 @@ Source: KIT, "Advancing throughput of HEP analysis work-flows using caching conc
 """
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from features.common.arrays import FloatArray
-from prefetch.placement.snapshot import Fractions, Snapshot
+from prefetch.placement.snapshot import Snapshot
 from replay.study.benefit import Cluster, processing_s
 
 QUIETEST, BUSIEST = 0.8, 1.25
@@ -76,14 +75,13 @@ def score(
     volume = np.where(known.size_bytes >= 0, known.size_bytes, stated_bytes)
     weights = np.maximum(volume, 0).astype(np.float64)
     total = float(weights.sum())
-    held = _held(snapshot, known, weights / total if total else weights)
+    held: dict[str, dict[str, FloatArray]] = {site: {} for site in alive}
+    for at, (cache, site) in enumerate(snapshot.caches):
+        if cache in alive.get(site, ()):
+            held[site][cache] = np.stack([known.cached[:, at], known.predicted[:, at]], axis=1)
     sites = [
         _site(
-            site,
-            [held_by for held_by in held[site] if held_by[0] in live],
-            dataclasses.replace(clusters[site], n_nodes=len(live)),
-            total,
-            snapshot.loads,
+            site, held[site], weights, dataclasses.replace(clusters[site], n_nodes=len(live)), snapshot.loads
         )
         for site, live in sorted(alive.items())
     ]
@@ -103,33 +101,29 @@ def score(
     return Score(snapshot.as_of, int(total), int((volume < 0).sum()), round(wait_s, 3), released, ranked)
 
 
-def _held(
-    snapshot: Snapshot, known: Fractions, share: FloatArray
-) -> dict[str, list[tuple[str, float, float]]]:
-    """Caches by site: name, fraction of the input now, and after its plan."""
-    held: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
-    fractions = (share @ known.cached).tolist(), (share @ known.predicted).tolist()
-    for (cache, site), now, soon in zip(snapshot.caches, *fractions, strict=True):
-        held[site].append((cache, _fraction(now), _fraction(soon)))
-    return held
-
-
 def _site(
     site: str,
-    held: Sequence[tuple[str, float, float]],
+    held: Mapping[str, FloatArray],
+    weights: FloatArray,
     cluster: Cluster,
-    volume_bytes: float,
     loads: Mapping[str, float],
 ) -> SiteScore:
-    alone = dataclasses.replace(cluster, n_nodes=1)
+    """`held`: what caches have of each input now, and after plans, float[n, 2]; `weights`: its bytes."""
+    volume_bytes, alone = float(weights.sum()), dataclasses.replace(cluster, n_nodes=1)
+    share = weights / volume_bytes if volume_bytes else weights
     caches = []
-    for cache, now, soon in held:
+    for cache, part in held.items():
+        now, soon = map(_fraction, (share @ part).tolist())
         load = _bounded(loads[cache]) if cache in loads else None
         caches.append(CacheScore(cache, now, soon, _eq1(alone, volume_bytes, now, load or 1.0), load))
     caches.sort(key=lambda cache: (cache.processing_s, cache.load or 1.0, cache.cache))
+    # What several caches have of an input counts once.
+    together = np.minimum(sum(held.values(), np.zeros((weights.size, 2))), 1.0)
+    now, soon = map(_fraction, (share @ together).tolist())
     parts = [cache.cached_fraction for cache in caches], [cache.predicted_fraction for cache in caches]
-    (now, now_s), (soon, soon_s) = (
-        (x := _fraction(sum(part)), _eq1(cluster, volume_bytes, x, _load(caches, part))) for part in parts
+    now_s, soon_s = (
+        _eq1(cluster, volume_bytes, x, _load(caches, part))
+        for x, part in zip((now, soon), parts, strict=True)
     )
     return SiteScore(site, 1, now, soon, now_s, soon_s, caches)
 

@@ -111,7 +111,9 @@ class Service:
         return sorted(server.key for server in self._fleet.known() if not self._fleet.serves(server))
 
     def silent(self) -> list[tuple[str, str]]:
-        return self._fleet.silent()
+        """Site and name of each planned server that is not alive, but for folders and those drained."""
+        serving = {name for name, known in self.options.members.items() if not known.is_drained}
+        return [key for key in self._fleet.silent() if key[1] not in self.options.taken - serving]
 
     def check_sites(self, sites: Sequence[str]) -> None:
         """Raise InputError for a site that is in neither heartbeats nor the last refresh."""

@@ -71,7 +71,7 @@ class XCacheTarget:
         self._spaces = spaces
         self._walks_apart = walks_apart
         self._redirector = redirector
-        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts)
+        self._closes = None if gstream is None else LatestCloses(capture_reader(gstream), hosts, name)
         self._version: tuple[float, ServerVersion] | None = None
         self._skew: tuple[float, float] | None = None
         self.left_out = LeftOut()
@@ -125,7 +125,8 @@ class XCacheTarget:
     def _ask_version(self) -> ServerVersion:
         answer = session.version_of(self._connections.spare)
         if answer is None:
-            raise TargetUnavailable(f"cache {self.name!r} does not tell its version")
+            why = "does not tell its version: no XRootD, or it does not know us"
+            raise TargetUnavailable(f"cache {self.name!r} {why}")
         version, before = parse_version(answer), self._version
         self._version = time.monotonic(), version
         if before is not None and before[1] != version:

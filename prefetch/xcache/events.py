@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from features.common import strict_json
 from features.common.errors import InputError
-from features.common.hosts import plain_address
+from features.common.hosts import names_a_server, plain_address
 from prefetch.xcache import fstream
 
 MAX_DATAGRAM_BYTES: Final = 65535
@@ -70,6 +70,11 @@ class FileClose:
     def address(self) -> str:
         """The server's host in its one form, as settings name it."""
         return plain_address(self.host.removeprefix("[").removesuffix("]"))
+
+    @property
+    def sender(self) -> str:
+        """What the server calls itself: its instance, else its site, else its host; empty for none."""
+        return self.inst or self.site or self.address * names_a_server(self.address)
 
     @property
     def read_bytes(self) -> int:

@@ -117,20 +117,28 @@ _TEMPORARY: Final = ""
 _SCHEMA: Final = """
 PRAGMA journal_mode = OFF;
 CREATE TABLE latest (
-    lfn TEXT PRIMARY KEY, size_bytes INTEGER, bytes_on_disk INTEGER, complete INTEGER, detach_t INTEGER
+    is_named INTEGER, lfn TEXT, size_bytes INTEGER, bytes_on_disk INTEGER, complete INTEGER, detach_t INTEGER,
+    PRIMARY KEY (is_named, lfn)
 ) WITHOUT ROWID;
+"""
+_LATEST: Final = """
+SELECT size_bytes, bytes_on_disk, complete, detach_t FROM latest
+WHERE lfn = ? AND is_named = (SELECT max(is_named) FROM latest)
 """
 
 
 class LatestCloses:
     """The last close of each file in the captures of `reader`; may be used by several threads.
 
-    `hosts`: only what these report (host, or host:port, in lower case); none: all is of one cache.
+    `hosts`: only what these report (host, or host:port, in lower case). Without any only what comes under the
+    `name` of the cache; if nothing does, all is of one cache.
     It is kept in a temporary SQLite file, so that memory does not grow with the captures.
     """
 
-    def __init__(self, reader: CaptureReader | FolderReader, hosts: Collection[str] = ()) -> None:
-        self._reader, self._hosts = reader, hosts
+    def __init__(
+        self, reader: CaptureReader | FolderReader, hosts: Collection[str] = (), name: str = ""
+    ) -> None:
+        self._reader, self._hosts, self._name = reader, hosts, name
         self._lock = threading.Lock()
         self._database = sqlite3.connect(_TEMPORARY, check_same_thread=False)
         weakref.finalize(self, self._database.close)
@@ -140,13 +148,12 @@ class LatestCloses:
         """The file `lfn` at its last close captured so far. Raises InputError."""
         with self._lock:
             try:
-                rows = map(_row, filter(self._is_ours, self._reader.poll()))
-                self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?)", rows)
+                rows = map(self._row, filter(self._is_ours, self._reader.poll()))
+                self._database.executemany("INSERT OR REPLACE INTO latest VALUES (?, ?, ?, ?, ?, ?)", rows)
             finally:
                 # The reader gives no event twice: what came before an error stays.
                 self._database.commit()
-            query = "SELECT size_bytes, bytes_on_disk, complete, detach_t FROM latest WHERE lfn = ?"
-            row = self._database.execute(query, (lfn,)).fetchone()
+            row = self._database.execute(_LATEST, (lfn,)).fetchone()
         if row is None:
             return None
         size_bytes, on_disk, complete, detach_t = row
@@ -156,7 +163,7 @@ class LatestCloses:
         host = event.address.lower()
         return not self._hosts or host in self._hosts or f"{host}:{event.port}" in self._hosts
 
-
-def _row(event: FileClose) -> tuple[str, int, int, bool, int]:
-    on_disk = min(event.disk_bytes, event.size_bytes)
-    return reported(event.lfn), event.size_bytes, on_disk, event.complete, event.detach_t
+    def _row(self, event: FileClose) -> tuple[bool, str, int, int, bool, int]:
+        size, on_disk = event.size_bytes, min(event.disk_bytes, event.size_bytes)
+        is_named = bool(self._hosts) or event.sender == self._name
+        return is_named, reported(event.lfn), size, on_disk, event.complete, event.detach_t

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +16,7 @@ import pyarrow.compute as pc
 
 from features.common import files
 from features.common.arrays import BoolArray
-from features.common.errors import (
-    LimitError,
-    PushError,
-    StaleInputError,
-    TargetUnavailable,
-    without_login,
-)
+from features.common.errors import LimitError, PushError, StaleInputError, TargetUnavailable, without_login
 from features.common.times import DAY_S, as_of_label, parse_as_of
 from features.common.units import duration_label, format_bytes
 from features.schema import CONTENTS, PLANS
@@ -50,7 +45,7 @@ _log = logging.getLogger(__name__)
 def target(
     cache: CacheSettings, *, walks_apart: bool = False, redirector: Redirector | None = None
 ) -> CacheTarget:
-    """The target of `cache`; `redirector`: to ask before a prefetch.
+    """The target of `cache`, where this process logs in; `redirector`: to ask before a prefetch.
 
     Raises ConfigError if it cannot log in, and TargetUnavailable if the file system of one of its folders
     does not answer.
@@ -60,27 +55,22 @@ def target(
     if cache.kind == "directory":
         assert cache.origin is not None, "settings without it are refused"
         return DirectoryTarget(cache.name, cache.origin, Path(cache.url))
-    log_in(cache)
-    return XCacheTarget(
-        cache.name,
-        cache.url,
-        cache.namespace,
-        cache.gstream,
-        spaces=cache.spaces,
-        hosts=[host.lower() for host in cache.hosts],
-        walks_apart=walks_apart,
-        redirector=redirector,
-    )
-
-
-def log_in(cache: CacheSettings) -> None:
-    """Let the XRootD client of this process log in as the cache's settings say. Raises ConfigError."""
     if cache.keytab is not None:
         server.use_login(server.KEYTAB, cache.keytab, f"caches.{cache.name}.keytab")
     if cache.proxy is not None:
         server.use_login(server.PROXY, cache.proxy, f"caches.{cache.name}.proxy")
     if cache.token is not None:
         server.use_token(cache.token, cache.audience, cache.url, f"caches.{cache.name}.token")
+    return XCacheTarget(
+        cache.name,
+        cache.url,
+        cache.namespace,
+        cache.gstream,
+        spaces=cache.spaces,
+        hosts=cache.senders,
+        walks_apart=walks_apart,
+        redirector=redirector,
+    )
 
 
 class Inventory(NamedTuple):
@@ -112,7 +102,7 @@ def _by_its_host(settings: Settings, tables: Tables, cache: CacheSettings, *, at
     """The last inventory that its host wrote, with what was pushed since; the server must agree."""
     again, most_age_s = f"run `cachecast scan --cache {cache.name}` on its host", settings.plan.inventory_age
     key, rows = _scanned(tables, cache.name, at_s=at_s)
-    taken_s = None if key is None else parse_as_of(_moment(key))
+    taken_s = None if key is None else parse_as_of(key[1])
     at = target(cache)
     assert isinstance(at, XCacheTarget)
     if taken_s is None or at_s - taken_s > most_age_s:
@@ -151,10 +141,10 @@ def _scanned(tables: Tables, cache: str, *, at_s: int) -> tuple[Key | None, pa.T
     which was not there yet.
     """
     head, plans, until = tables.head(CONTENTS), tables.head(PLANS).partitions, as_of_label(at_s)
-    keys = sorted((key for key in head.partitions if key[2] == cache and key[1] <= until), key=_moment)
-    for key in reversed(keys):
+    keys = [key for key in head.partitions if key[2] == cache and key[1] <= until]
+    for key in sorted(keys, key=itemgetter(1), reverse=True):
         times = head.rows_of([key], ["scanned_at"])["scanned_at"]
-        if (times[0].as_py().timestamp() == parse_as_of(_moment(key))) if len(times) else key not in plans:
+        if (times[0].as_py().timestamp() == parse_as_of(key[1])) if len(times) else key not in plans:
             return key, head.rows_of([key])
     return None, head.rows_of([])
 
@@ -246,10 +236,6 @@ def _some(names: Sequence[str]) -> Sequence[str]:
     return names[:: 1 + len(names) // _N_EXPECTED]
 
 
-def _moment(key: Key) -> str:
-    return key[1]
-
-
 def _bytes_of(inventory: pa.Table) -> int:
     return int(pc.sum(inventory["bytes_on_disk"]).as_py() or 0)
 
@@ -259,12 +245,11 @@ def redirector_of(settings: Settings, cache: CacheSettings) -> Redirector | None
     if cache.redirector is None:
         return None
     caches = settings.caches.values()
-    nodes = dict[str, list[str]]()
-    for node in caches:
-        if node.at_site == cache.at_site:
-            host, port = node.door
-            addresses = [f"{host}:{port}", node.address]
-            nodes[node.name] = [address for address in addresses if address is not None]
+    nodes = {
+        node.name: [address for address in ("{}:{}".format(*node.door), node.address) if address is not None]
+        for node in caches
+        if node.at_site == cache.at_site
+    }
     drained = frozenset(node.name for node in caches if node.drain)
     return Redirector(cache.redirector, nodes, drained)
 

@@ -58,7 +58,7 @@ def of_day(tables: Tables, *, cache: str, day: str) -> list[Row]:
     return list(rows.sort_by("started_at").to_pylist())
 
 
-def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None) -> list[Row]:
+def by_day(tables: Tables, *, cache: str, since: str | None, until: str | None = None) -> list[Row]:
     """The runs of each day together, the oldest day first."""
     rows = tables.head(STEWARD_DAYS).rows(since=since, until=until, owner=cache)
     days: dict[str, list[Row]] = {}

@@ -71,11 +71,6 @@ class AirflowSettings(Section):
         """Seconds from a decision time until its plans are to be pushed: `deadline`, or one cycle."""
         return cycle_s if self.deadline == "auto" else self.deadline
 
-    @property
-    def servers(self) -> dict[str, str]:
-        """The sources of `pull` that are servers, with the request."""
-        return {source: request for source, request in self.pull.items() if source == SERVER}
-
 
 class Scheduling(NamedTuple):
     """`[airflow]`, with the cycle of plans and the number of days that decide a promotion."""

@@ -17,6 +17,7 @@ import pydantic
 
 from features.common.errors import ConfigError, secrets_of
 from features.common.faults import of_keys
+from features.common.hosts import address_and_port
 from features.common.units import duration_label
 from jobs.ground.settings.layers import layered
 from jobs.ground.settings.plan import FeatureSettings, PlanSettings
@@ -204,6 +205,11 @@ class CacheSettings(Section):
         return self.site or self.name
 
     @property
+    def senders(self) -> list[str]:
+        """Its `hosts`, each an address or a name, perhaps with a port, in the one form that records have."""
+        return [":".join(filter(None, address_and_port(host))) for host in self.hosts]
+
+    @property
     def door(self) -> tuple[str, int]:
         """Host (of IPv6 in brackets) and port of its URL. Raises ConfigError."""
         try:
@@ -273,9 +279,10 @@ class Settings(Section):
 
     @pydantic.model_validator(mode="after")
     def _hosts_are_of_one_cache(self) -> Settings:
+        senders = self.senders
         for cache in self.caches.values():
-            for host in cache.hosts:
-                if (other := self.senders[host.lower()]) != cache.name:
+            for host, sender in zip(cache.hosts, cache.senders, strict=True):
+                if (other := senders[sender]) != cache.name:
                     raise of_keys(f"{host} is a host of {other} too", f"caches.{cache.name}.hosts")
         return self
 
@@ -324,7 +331,7 @@ class Settings(Section):
     @property
     def senders(self) -> dict[str, str]:
         """The name of the cache that each host, or host:port, reports as."""
-        return {host.lower(): cache.name for cache in self.caches.values() for host in cache.hosts}
+        return {sender: cache.name for cache in self.caches.values() for sender in cache.senders}
 
     @property
     def cache_rses(self) -> tuple[str, ...]:

@@ -16,15 +16,7 @@ from features.common.times import day_label
 from features.schema import ACCESSES, UNPAIRED
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import known_names, merging, sources
-from jobs.loop.ingest.pull_input import (
-    Changes,
-    Mark,
-    PullSummary,
-    Request,
-    changed_at,
-    earlier,
-    summarise,
-)
+from jobs.loop.ingest.pull_input import Changes, Mark, PullSummary, Request, changed_at, earlier, summarise
 from jobs.loop.ingest.sources import Source, fetched, lines, remote, workspace
 from jobs.loop.ingest.sources.local import files_at, finished_in, is_local, places_at, status_of
 from jobs.loop.ingest.sources.workspace import Workspace

@@ -109,7 +109,8 @@ def scan(
     the bytes of the last inventory is gone; nothing is written then.
     """
     key = checked_key(CONTENTS, MomentKey.at(as_of_s, cache))
-    input = namespace.absolute().as_uri()
+    # Of all hosts the namespace may be the same folder: rejects are those of a cache.
+    input = f"{cache}: {namespace.absolute().as_uri()}"
     site = Site(day=day_label(as_of_s), test_files=test_files, scopes=scopes)
     request = Request("xcache_cinfo", input, site)
     with workspace.opened(ACCESSES) as space:

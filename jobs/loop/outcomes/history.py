@@ -165,12 +165,7 @@ def write_page(past: History, *, cache: str, out: Path) -> None:
             _plots(past.steward, " by the steward"),
             past.steward,
         ),
-        Section(
-            "Model versions",
-            f"All items done by pushes for plans of that version. {OUTCOME_NOTE}",
-            (),
-            past.models,
-        ),
+        Section("Model versions", f"All items done by pushes for its plans. {OUTCOME_NOTE}", (), past.models),
         Section("Plans", OUTCOME_NOTE, (), past.plans),
     ]
     answers = [verdict(past)] if past.plans or past.days else []

@@ -198,8 +198,7 @@ def inflows(tables: Tables, cache: CacheSettings, *, as_of_s: int, cycle_s: int,
         since=day_label(as_of_s - day_s),
         until=day_label(as_of_s),
     )
-    kind = rows.schema.field("known_at").type
-    since, until = (pa.scalar(dt.datetime.fromtimestamp(t, dt.UTC), kind) for t in (as_of_s - day_s, as_of_s))
+    since, until = (dt.datetime.fromtimestamp(at_s, dt.UTC) for at_s in (as_of_s - day_s, as_of_s))
     of_cache = pc.and_(pc.equal(rows["cache"], cache.name), pc.less(rows["known_at"], until))
     recent = pc.and_(pc.greater_equal(rows["accessed_at"], since), pc.less(rows["accessed_at"], until))
     rows = rows.filter(pc.and_(pc.and_(of_cache, recent), pc.is_valid(rows["bytes_missed"])))

@@ -237,10 +237,7 @@ def running_steward(
     learned = None if served is None else [served.order]
     capacity_bytes = int(high * cache.capacity)
     order = new_order(
-        settings.steward.policy,
-        capacity_bytes,
-        learned,
-        n_files=KNOWN_PER_HELD * len(listing.names),
+        settings.steward.policy, capacity_bytes, learned, n_files=KNOWN_PER_HELD * len(listing.names)
     )
     steward = Steward(paced(order), capacity_bytes=int((low + high) / 2 * cache.capacity))
     kinds = () if served is None else served.kinds

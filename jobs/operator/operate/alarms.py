@@ -6,15 +6,17 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from features.common import files
 from features.common.errors import ServiceError
 from features.common.times import DAY_S, as_of_label, day_label, parse_as_of, parse_day
 from features.common.units import duration_label, format_bytes
 from features.results import ARRIVALS
 from features.schema import ACCESSES
-from jobs.ground.settings.tree import CacheSettings, CollectSettings, Settings
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest.announced import QueueReport
 from jobs.loop.trainings import trained_versions
+from jobs.operator.operate.asking import TIMEOUT_S
 from jobs.operator.operate.remedies import NEW_MODEL, REMEDIES, UNTIL_THEN, WITHHELD
 from models.serving.versions import CANDIDATE
 from prefetch.actions import ItemState
@@ -231,7 +233,7 @@ def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Itera
         yield alarm("unproven", cache.cache, text)
     yield from _disk_alarms(cache, settings)
     yield from _steward_alarms(cache, now_s)
-    yield from _capture_alarms(settings.caches[cache.cache], settings.collect)
+    yield from _capture_alarms(cache.cache, settings)
 
 
 def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
@@ -290,18 +292,22 @@ def _steward_alarms(cache: CacheStatus, now_s: int) -> Iterator[Alarm]:
         yield alarm(name, cache.cache, text)
 
 
-def _capture_alarms(cache: CacheSettings, collect: CollectSettings) -> Iterator[Alarm]:
-    if cache.gstream is None or not cache.gstream.is_dir():
+def _capture_alarms(cache: str, settings: Settings) -> Iterator[Alarm]:
+    """An alarm of the folder that a cache reports to, with the first of the caches that share it."""
+    collect, folder = settings.collect, settings.caches[cache].gstream
+    if folder is None or cache != min(c.name for c in settings.caches.values() if c.gstream == folder):
         return
-    held = held_bytes(cache.gstream)
+    if files.silent([folder], within_s=TIMEOUT_S) is not None or not folder.is_dir():
+        return  # one that hangs must not hold up the others; the doctor names it
+    held = held_bytes(folder)
     if held > FULL_SHARE * collect.quota:
         text = f"captures hold {format_bytes(held)} of {format_bytes(collect.quota)} ([collect] quota)"
         remedy = (
-            f"`cachecast pull --source xcache_gstream --input {shlex.quote(str(cache.gstream))} --new-only` "
+            f"`cachecast pull --source xcache_gstream --input {shlex.quote(str(folder))} --new-only` "
             f"takes them, and deletes those older than {duration_label(collect.keep)} ([collect] keep); or "
             "raise [collect] quota"
         )
-        yield alarm("collector-full", cache.name, text, remedy=remedy)
+        yield alarm("collector-full", cache, text, remedy=remedy)
 
 
 class _Due(NamedTuple):

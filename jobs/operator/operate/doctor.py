@@ -3,11 +3,14 @@
 import configparser
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from features.common.errors import (
 )
 from features.common.hosts import is_loopback
 from features.schema import FILES
-from jobs.ground.caches.inventory import last, log_in
+from jobs.ground.caches.inventory import last, target
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sections import ServeSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
@@ -34,9 +37,9 @@ from jobs.loop.ingest import arrivals
 from jobs.loop.ingest.sources.urls import GUESSED
 from jobs.operator.operate.asking import TIMEOUT_S, Check, accepts, answers, health
 from jobs.operator.operate.asking_mlflow import mlflow
+from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.rolling import check_heartbeat
-from prefetch.xcache.server import parse_version
-from prefetch.xcache.session import ThreadConnections, version_of
+from prefetch.xcache.server import ServerVersion
 
 _SPARK_PORT, _XROOTD_PORT = 7077, 1094
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask one that listens everywhere
@@ -149,14 +152,21 @@ def _names(settings: Settings, cache: CacheSettings) -> Check:
 def _with_version(check: Check, cache: CacheSettings) -> Check:
     """A check that the server accepts connections, with its version and what that changes."""
     try:
-        log_in(cache)
-        answer = version_of(ThreadConnections(cache.url).spare)
-    except (ConfigError, TargetUnavailable) as error:
-        return dataclasses.replace(check, state="bad", detail=str(error))
-    if answer is None:
-        detail = f"{check.detail}, but does not tell its version: no XRootD, or it does not know us"
-        return dataclasses.replace(check, state="bad", detail=detail)
-    return dataclasses.replace(check, detail=f"{check.detail}; {parse_version(answer).described()}")
+        if cache.keytab or cache.proxy or cache.token:
+            # A process has one login, which no other cache's server is to see.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                version = process.submit(_version, cache).result()
+        else:
+            version = _version(cache)
+    except (ConfigError, TargetUnavailable, BrokenProcessPool) as error:
+        return dataclasses.replace(check, state="bad", detail=f"{check.detail}, but {error}")
+    return dataclasses.replace(check, detail=f"{check.detail}; {version.described()}")
+
+
+def _version(cache: CacheSettings) -> ServerVersion:
+    at = target(cache)
+    assert isinstance(at, XCacheTarget)
+    return at.server_version()
 
 
 def placement(serve: ServeSettings) -> Check:

@@ -113,9 +113,9 @@ class Renderer:
         """The page that answers `request` at `now_s`; `heard`: heartbeats by cache."""
         if not request.cache:
             return self._overview(heard, now_s, style="", is_still=request.is_still)
-        plans, known, cache = self._plans, self._sources.known, request.cache
-        listed = known(f"plan {cache}", lambda: plans.listed(request, now_s), now_s=now_s)
-        why = known(f"why {cache}", lambda: plans.why(request), now_s=now_s) if request.item else None
+        plans, known, cache, self._sources.now_s = self._plans, self._sources.known, request.cache, now_s
+        listed = known(f"plan {cache}", lambda: plans.listed(request, now_s))
+        why = known(f"why {cache}", lambda: plans.why(request)) if request.item else None
         values = {"asked": request, "listed": listed, "why": why, "title": cache, "step": ITEMS_SHOWN}
         values |= {"objective": self._settings.plan.objective}
         return _template("plan.html").render(values, up="../../", now_s=now_s, style="")

@@ -32,7 +32,6 @@ from prefetch.steward.figures import StewardFigures, read
 
 HOURS: Final = 24
 DAYS: Final = 7
-SHOWN_DAYS = 7  # days of a steward that are shown
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -166,7 +165,7 @@ def state(
     now_s: int,
 ) -> State:
     """The state at `now_s`; `heard`: the last heartbeat of each cache."""
-    tables, region = Tables.of(settings), settings.region.name
+    tables, region, sources.now_s = Tables.of(settings), settings.region.name, now_s
     caches = [
         _cache(tables, settings, name, sources, heard.get(name), histories=histories, now_s=now_s)
         for name in sorted(settings.caches)
@@ -174,10 +173,10 @@ def state(
     return State(
         region,
         settings.steward.policy,
-        sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s), now_s=now_s),
+        sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s)),
         caches,
-        _models(tables, region, sources, now_s=now_s),
-        sources.known("tables", lambda: generated.warning(tables), now_s=now_s),
+        _models(tables, region, sources),
+        sources.known("tables", lambda: generated.warning(tables)),
     )
 
 
@@ -196,39 +195,28 @@ def _cache(
             cache = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
         return cache, tuple(cache_alarms(cache, settings, now_s=now_s))
 
-    since = day_label(now_s - (SHOWN_DAYS - 1) * DAY_S)
-    steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)), now_s=now_s)
+    since = day_label(now_s - (DAYS - 1) * DAY_S)
+    steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)))
     return CacheState(
         settings.caches[name],
         heard,
-        sources.known(f"cache {name}", status_and_alarms, now_s=now_s),
+        sources.known(f"cache {name}", status_and_alarms),
         steward,
         silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
-        sources.known(
-            f"days {name}",
-            lambda: steward_days.by_day(tables, cache=name, since=since, until=None)[::-1],
-            now_s=now_s,
-        ),
-        sources.known(f"history {name}", lambda: histories.of(name, now_s=now_s), now_s=now_s),
+        sources.known(f"days {name}", lambda: steward_days.by_day(tables, cache=name, since=since)[::-1]),
+        sources.known(f"history {name}", lambda: histories.of(name, now_s=now_s)),
     )
 
 
-def _models(
-    tables: Tables, region: str, sources: Sources, *, now_s: int
-) -> Mapping[str, Serving | Unknown | None]:
+def _models(tables: Tables, region: str, sources: Sources) -> Mapping[str, Serving | Unknown | None]:
     """The models of the region, and of the others that were decided about in these tables."""
-    known = sources.known(
-        "regions", lambda: {key[2] for key in tables.head(PROMOTIONS).partitions}, now_s=now_s
-    )
+    known = sources.known("regions", lambda: {key[2] for key in tables.head(PROMOTIONS).partitions})
     regions = sorted({region} | (set() if isinstance(known, Unknown) else known))
 
     def of(region: str) -> Serving | None:
         return serving(_there(tables), region=region)
 
-    return {
-        region: sources.known(f"models {region}", functools.partial(of, region), now_s=now_s)
-        for region in regions
-    }
+    return {name: sources.known(f"models {name}", functools.partial(of, name)) for name in regions}
 
 
 def _there(tables: Tables) -> Tables:
@@ -250,14 +238,14 @@ class Unknown:
 
 
 class Sources:
-    """Remembers when each source could last be used."""
+    """Remembers when each source could last be used; `now_s`: the time of the questions."""
 
     def __init__(self, began_s: float) -> None:
-        self._began_s = began_s
+        self._began_s = self.now_s = began_s
         self._known_s: dict[str, float] = {}
         self._logged: dict[str, str] = {}
 
-    def known(self, name: str, read: Callable[[], T], *, now_s: float) -> T | Unknown:
+    def known(self, name: str, read: Callable[[], T]) -> T | Unknown:
         """The result of `read`, or Unknown with the reason why the source `name` cannot be read.
 
         An unexpected error is logged with its traceback, once until the source answers again or fails
@@ -274,6 +262,6 @@ class Sources:
                 _log.exception("operator's page: the source %r cannot be read", name)
         else:
             self._logged.pop(name, None)
-            self._known_s[name] = now_s
+            self._known_s[name] = self.now_s
             return result
         return Unknown(self._known_s.get(name, self._began_s), why)

@@ -6,13 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from features.common.times import DAY_S, as_of_label
-from features.schema import CONTENTS, PLANS, RECEIPTS, arrow_schema
+from features.schema import CONTENTS, PLANS, RECEIPTS
 from jobs.ground.store.commits import Key
 from jobs.ground.store.tables import Snapshot, Tables
 from models.serving.versions import ModelVersion
 from prefetch.actions import ItemState
 
-_ITEMS = arrow_schema(PLANS).names
 _GIVEN_UP = pa.array([ItemState.FAILED, ItemState.CANCELLED, ItemState.CANCELLING])
 
 
@@ -28,16 +27,16 @@ def current_plan(tables: Tables, cache: str, as_of_s: int) -> pa.Table:
     # A plan writes the cache's inventory, a prefill does not: the newest plan, and the prefills since.
     planned = [position for position, key in enumerate(keys) if key in inventories]
     keys = keys[planned[-1] if planned else 0 :]
-    items = plans.rows_of(keys[-1:], _ITEMS)
+    items = plans.rows_of(keys[-1:])
     for key in reversed(keys[:-1]):
-        older = plans.rows_of([key], _ITEMS)
+        older = plans.rows_of([key])
         is_replaced = pc.is_in(older["did"], value_set=items["did"].combine_chunks())
         items = pa.concat_tables([items, older.filter(pc.invert(is_replaced))])
     rows = tables.head(RECEIPTS).rows_of(keys, ["item_id", "state"])
     given_up = rows.filter(pc.is_in(rows["state"], value_set=_GIVEN_UP))["item_id"].combine_chunks()
     is_given_up = pc.is_in(items["item_id"], value_set=given_up)
-    now = pa.scalar(dt.datetime.fromtimestamp(as_of_s, dt.UTC), items["expires_at"].type)
-    return items.filter(pc.and_(pc.invert(is_given_up), pc.greater(items["expires_at"], now)))
+    is_valid = pc.greater(items["expires_at"], dt.datetime.fromtimestamp(as_of_s, dt.UTC))
+    return items.filter(pc.and_(pc.invert(is_given_up), is_valid))
 
 
 def acting_plan(tables: Tables, cache: str, as_of_s: int, champion: ModelVersion | None) -> pa.Table:

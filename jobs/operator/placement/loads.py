@@ -16,7 +16,6 @@ WINDOW_S = HOUR_S
 _REPORTS = "xcache_gstream"
 _COLUMNS = ("cache", "accessed_at", "closed_at", "known_at", "read_bytes", "source")
 _MOMENT = pa.timestamp("us", tz="UTC")
-_SUMS = ("bytes_sum", "open_s_sum")
 
 
 def cache_loads(tables: Tables, caches: Sequence[CacheSettings], as_of_s: int) -> dict[str, float]:
@@ -47,9 +46,7 @@ def _rates(tables: Tables, as_of_s: int) -> dict[str, tuple[float, float]]:
     """Bytes/s and open files of each cache in the window, on average; NaN: unknown."""
     since, until = day_label(as_of_s - DAY_S), day_label(as_of_s)
     rows = tables.head(ACCESSES).rows(_COLUMNS, since=since, until=until)
-    begin, now = (
-        pa.scalar(dt.datetime.fromtimestamp(at_s, dt.UTC), _MOMENT) for at_s in (as_of_s - WINDOW_S, as_of_s)
-    )
+    begin, now = (dt.datetime.fromtimestamp(at_s, dt.UTC) for at_s in (as_of_s - WINDOW_S, as_of_s))
     is_reported = pc.and_(pc.equal(rows["source"], _REPORTS), pc.is_valid(rows["cache"]))
     is_past = pc.and_(pc.less_equal(rows["known_at"], now), pc.less_equal(rows["accessed_at"], now))
     rows = rows.filter(pc.and_(pc.and_(is_reported, is_past), pc.greater(rows["closed_at"], begin)))
@@ -60,14 +57,8 @@ def _rates(tables: Tables, as_of_s: int) -> dict[str, tuple[float, float]]:
     length_s = closed - opened
     share = np.where(length_s > 0, within_s / np.where(length_s > 0, length_s, 1.0), 1.0)
     n_bytes = pc.max_element_wise(rows["read_bytes"].cast(pa.float64(), safe=False), 0.0, skip_nulls=False)
-    parts = {
-        "cache": rows["cache"],
-        "bytes": pc.multiply(n_bytes, pa.array(share)),
-        "open_s": pa.array(within_s),
-    }
-    sums = pa.table(parts).group_by("cache").aggregate([("bytes", "sum"), ("open_s", "sum")])
-    values = (sums[name].cast(pa.float64()).fill_null(float("nan")).to_numpy() for name in _SUMS)
-    figures = np.stack([*values], axis=1) / WINDOW_S
-    return {
-        name: (row[0], row[1]) for name, row in zip(sums["cache"].to_pylist(), figures.tolist(), strict=True)
-    }
+    figures = {"bytes": pc.multiply(n_bytes, pa.array(share)), "open_s": pa.array(within_s)}
+    by_cache = pa.table({"cache": rows["cache"], **figures}).group_by("cache")
+    sums = by_cache.aggregate([(name, "sum") for name in figures])
+    means = (sums[f"{name}_sum"].fill_null(float("nan")).to_numpy() / WINDOW_S for name in figures)
+    return {cache: (rate, n) for cache, rate, n in zip(sums["cache"].to_pylist(), *means, strict=True)}

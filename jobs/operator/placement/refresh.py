@@ -178,12 +178,7 @@ def _holding(held: IntArray, inventory: pa.Table, planned: IntArray, plan: pa.Ta
 
 
 def _snapshot(
-    files: pa.Table,
-    holdings: Sequence[CacheHolding],
-    settings: Settings,
-    *,
-    as_of_s: int,
-    min_reads: float,
+    files: pa.Table, holdings: Sequence[CacheHolding], settings: Settings, *, as_of_s: int, min_reads: float
 ) -> Snapshot:
     supply, caches = _supply(settings), list(settings.caches.values())
     encoded = files["dataset"].combine_chunks().dictionary_encode()
@@ -199,14 +194,17 @@ def _snapshot(
     total = by_dataset(size)
     whole = [_with_datasets(holding, dataset_of_file, files.num_rows, no_dataset) for holding in holdings]
     held = np.zeros((no_dataset, len(supply.sites)))
-    for cache, of_cache in zip(caches, whole, strict=True):
-        held[:, supply.sites.index(cache.at_site)] += fraction(
-            of_cache.predicted_bytes[of_cache.item >= files.num_rows], total
-        )
+    for at, site in enumerate(supply.sites):
+        n_bytes = np.zeros(files.num_rows)
+        for cache, holding in zip(caches, holdings, strict=True):
+            if cache.at_site == site and _serves(cache):
+                n_bytes[holding.item] += holding.predicted_bytes
+        # What several caches of a site have of a file counts once.
+        held[:, at] = fraction(by_dataset(np.minimum(n_bytes, size)), total)
     keys = keys_of(datasets)
     rows = placed(
         keys,
-        np.minimum(held, 1.0),
+        held,
         by_dataset(reads * size) / settings.plan.horizon,
         by_dataset(reads) / by_dataset(np.ones(size.size)),
         supply,
@@ -243,9 +241,14 @@ def _with_datasets(
     )
 
 
+def _serves(cache: CacheSettings) -> bool:
+    """Whether the service sends readers there: to no folder, and to no drained cache."""
+    return cache.kind == "xcache" and not cache.drain
+
+
 def _supply(settings: Settings) -> Supply:
-    """The sites with their capacities, and the bytes per second that one dataset may read at each."""
-    serve, capacities = settings.serve, site_capacities(settings.caches.values())
+    """The sites, the capacities of caches that serve, and the bytes/s that a dataset may read at each."""
+    serve, capacities = settings.serve, site_capacities(filter(_serves, settings.caches.values()))
     sites = tuple(sorted(capacities))
     weights = tuple(float(sum(capacities[site].values())) for site in sites)
     node_bytes_s = [serve.sites.get(site, SiteSettings()).cache_read or serve.cache_read for site in sites]

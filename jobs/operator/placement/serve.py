@@ -123,18 +123,16 @@ def _tls(serve: ServeSettings) -> ssl.SSLContext | None:
     if not serve.tls_cert:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    key, what = "serve.tls_cert", "it with tls_key"
     try:
         context.load_cert_chain(serve.tls_cert, serve.tls_key)
+        if serve.client_ca:
+            key, what = "serve.client_ca", "it"
+            context.load_verify_locations(serve.client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigError("serve.tls_cert", f"cannot use it with tls_key: {reason}; give PEM files") from None
-    if serve.client_ca:
-        try:
-            context.load_verify_locations(serve.client_ca)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise ConfigError("serve.client_ca", f"cannot use it: {reason}; give a PEM file") from None
-        context.verify_mode = ssl.CERT_OPTIONAL
+        raise ConfigError(key, f"cannot use {what}: {reason}; give PEM files") from None
     return context
 
 
@@ -164,10 +162,7 @@ def members(caches: Iterable[CacheSettings]) -> Members:
 
 
 def _address(cache: CacheSettings) -> str:
-    key, address = "address", cache.address
-    if address is None:
-        host, port = cache.door
-        key, address = "url", f"{host}:{port}"
+    key, address = ("address", cache.address) if cache.address else ("url", "{}:{}".format(*cache.door))
     try:
         return checked_address(address)
     except InputError as error:

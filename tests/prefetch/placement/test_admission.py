@@ -1,5 +1,6 @@
 """Nodes that are not configured: admitted by the token of their federation, and by nothing else."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,14 +12,27 @@ from placement_server import PlacementServer, threaded
 from waiting import eventually
 
 from prefetch.placement import fleet, service
+from prefetch.placement.fleet import Refresh, Stored
 from prefetch.placement.messages import Member
 from prefetch.placement.service import Options, Service
+from prefetch.placement.snapshot import NOTHING
 from replay.ranges import Layout, layout_of
 from replay.study.benefit import Cluster
 
 NEW = {"id": "n7", "address": "n7.example.org:1094", "size": 5 * 10**12}
 NOW_S = 1_772_323_200
 TOKENS = {"EDGE": "token-of-the-federation-EDGE", "FAR": "token-of-the-federation-FAR"}
+OPTIONS = Options(
+    liveness_s=180,
+    forget_s=900,
+    max_wait_s=60,
+    never=(),
+    members={},
+    federations=frozenset({"A"}),
+    taken=frozenset(),
+    clusters={},
+    cluster=Cluster(1e9, 1e9, 1, 1e7, 100),
+)
 
 
 DIRECTORY = """name = "d1"
@@ -131,18 +145,7 @@ def test_a_flood_of_nodes_is_cut_and_an_address_is_not_taken_over(
 def test_a_node_that_changes_its_size_with_each_heartbeat_makes_no_layout_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = Options(
-        liveness_s=180,
-        forget_s=900,
-        max_wait_s=60,
-        never=(),
-        members={},
-        federations=frozenset({"A"}),
-        taken=frozenset(),
-        clusters={},
-        cluster=Cluster(1e9, 1e9, 1, 1e7, 100),
-    )
-    serving, calls = Service(options, now_s=lambda: NOW_S), list[Mapping[str, float]]()
+    serving, calls = Service(OPTIONS, now_s=lambda: NOW_S), list[Mapping[str, float]]()
 
     def counted(sizes: Mapping[str, float]) -> Layout:
         calls.append(sizes)
@@ -154,3 +157,12 @@ def test_a_node_that_changes_its_size_with_each_heartbeat_makes_no_layout_each_t
     assert len(calls) == 1
     serving.tick()
     assert calls[1:] == [{"n1": 19}]
+
+
+def test_no_folder_and_no_drained_cache_is_missed() -> None:
+    members = {"a": Member("A", "a:1", 1), "b": Member("A", "b:1", 1, is_drained=True)}
+    options = dataclasses.replace(OPTIONS, members=members, taken=frozenset({"a", "b", "folder"}))
+    serving = Service(options, now_s=lambda: NOW_S)
+    planned = dataclasses.replace(NOTHING, capacities={"A": dict.fromkeys(("a", "b", "folder", "new"), 1)})
+    serving.take(Stored((), {}, {}, Refresh(1, b"")), planned)
+    assert serving.silent() == [("A", "a"), ("A", "new")]

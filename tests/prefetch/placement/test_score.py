@@ -96,6 +96,13 @@ def test_what_a_dead_cache_holds_does_not_count() -> None:
     assert math.isclose(answer["A"].predicted_fraction, 0.0)
 
 
+def test_what_two_caches_of_a_site_hold_counts_once() -> None:
+    """Others fetch for a cache that is dead, and keep what it still has when it returns."""
+    both, none = (GB, (1.0, 1.0, 0.0), (1.0, 0.8, 0.0)), (GB, (0.0,) * 3, (0.0,) * 3)
+    answer = {site.site: site for site in scored(known({"f": both, "g": none}), ["f", "g"]).sites}
+    assert (answer["A"].cached_fraction, answer["A"].predicted_fraction) == (0.5, 0.5)
+
+
 def test_sizes_that_the_asker_knows_count() -> None:
     told = score(
         CONTENT,

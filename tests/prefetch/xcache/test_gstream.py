@@ -19,8 +19,8 @@ DATA = Path(__file__).parents[2] / "data"
 NOW = 1_700_000_000
 
 
-def datagram(pseq: int, *records: dict[str, Any], host: str = "h", stod: int = NOW) -> bytes:
-    return frame(NOW, 1, Sender(host, 1094, "", "", stod, 7, pseq).gstream(*records, ahead=0))
+def datagram(pseq: int, *records: dict[str, Any], host: str = "h", inst: str = "", stod: int = NOW) -> bytes:
+    return frame(NOW, 1, Sender(host, 1094, inst, "", stod, 7, pseq).gstream(*records, ahead=0))
 
 
 def framed(pseq: int, lfn: str = "", **changes: int) -> bytes:
@@ -221,3 +221,14 @@ def test_a_close_is_of_the_host_that_settings_name(tmp_path: Path, host: str) ->
     for named in ("2001:db8::17", "2001:db8::17:1094"):
         assert LatestCloses(capture_reader(path), [named]).of("/x") is not None
     assert LatestCloses(capture_reader(path), ["2001:db8::18"]).of("/x") is None
+
+
+def test_what_other_caches_report_to_the_same_collector_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "capture.txt"
+    closes = (("xc1", "/x", NOW), ("xc2", "/x", NOW + 9), ("xc2", "/y", NOW + 9))
+    path.write_bytes(b"".join(datagram(1, close(lfn, 9, at_s), inst=inst) for inst, lfn, at_s in closes))
+    # One whose server has another name than in the settings may be the only cache.
+    for name, at_s in (("xc1", NOW), ("xc2", NOW + 9), ("other", NOW + 9)):
+        held = LatestCloses(capture_reader(path), name=name).of("/x")
+        assert held is not None and held.last_detach_s == at_s
+    assert LatestCloses(capture_reader(path), name="xc1").of("/y") is None

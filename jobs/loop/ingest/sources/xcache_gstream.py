@@ -6,7 +6,6 @@ from itertools import chain
 import pyarrow as pa
 
 from features.common.errors import NotPlainError
-from features.common.hosts import names_a_server
 from features.common.input_files import InputFile
 from features.schema import ACCESSES
 from jobs.loop.ingest.sources import Site, Source, fetched, sql, urls
@@ -76,7 +75,7 @@ class Senders:
         host = event.address
         if (named := self._site.cache_of(host, event.port)) is not None:
             return named
-        name = event.inst or event.site or host * names_a_server(host)
+        name = event.sender
         hosts = self._hosts.setdefault(name, {}) if len(self._hosts) < MAX_SENDERS else {}
         if len(hosts) <= _SHOWN_HOSTS:
             hosts[f"{host}:{event.port}"] = None

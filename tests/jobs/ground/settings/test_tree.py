@@ -109,6 +109,11 @@ def test_a_folder_holds_one_file_per_cache(tmp_path: Path) -> None:
             "caches of one site have one redirector: a has root://r:1",
         ),
         (f'{A}{CACHE}hosts = ["H"]\n{B}{CACHE}hosts = ["H"]\n', "caches", "H is a host of b too"),
+        (
+            f'{A}{CACHE}hosts = ["[2001:db8::8]"]\n{B}{CACHE}hosts = ["2001:db8:0::8"]\n',
+            "caches",
+            "[2001:db8::8] is a host of b too",
+        ),
         (f'{A}{CACHE}rse = "XC"\n{B}{CACHE}rse = "XC"\n', "caches.b", "XC is the RSE of a too"),
         ('[benefit]\nmedium = "tape"\n', "medium", "must be one of"),
         ('[study]\nsmall_file = "tiny"\n', "study.small_file", "tiny"),

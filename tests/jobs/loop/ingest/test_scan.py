@@ -66,6 +66,9 @@ def test_a_scan_tells_what_is_held_and_what_was_read(tables: Tables, tmp_path: P
     again = scan.scan(tables, namespace=namespace, cache="xc1", as_of_s=AS_OF)
     assert (again.new_accesses, again.known_accesses) == (0, 4)
     assert {table.name: tables.head(table) for table in (ACCESSES, CONTENTS, REJECTS)} == before
+    # On another host the namespace of another cache may be the same folder.
+    scan.scan(tables, namespace=namespace, cache="xc2", as_of_s=AS_OF)
+    assert tables.read_arrow(REJECTS).num_rows == 2 * len(samples)
 
 
 def test_a_later_scan_adds_what_is_new_and_keeps_the_earlier_inventory(

@@ -46,6 +46,19 @@ def test_hosts_of_one_name_are_warned_of_and_told_apart_by_a_setting(tables: Tab
     assert pulled(tables, "xcache_gstream", path, senders={"xc-a": "a", "xc-b:1094": "b"}).n_new == 0
 
 
+def test_settings_may_write_an_address_as_they_like(tables: Tables, tmp_path: Path) -> None:
+    path, site = tmp_path / "x.capture", tmp_path / "site.toml"
+    path.write_bytes(close("[2001:db8::17]", 1) + close("2001:db8::18", 2))
+    server = 'kind = "xcache"\nurl = "root://x"\ncapacity = 1\n'
+    hosts = {"a": "[2001:DB8:0::17]:1094", "b": "[2001:DB8::18]"}
+    tables_of = (
+        f'[caches.{name}]\nname = "{name}"\n{server}hosts = ["{host}"]\n' for name, host in hosts.items()
+    )
+    site.write_text("".join(tables_of))
+    pulled(tables, "xcache_gstream", path, senders=Settings.load(site, env={}).senders)
+    assert caches(tables) == ["a", "b"]
+
+
 def reads(counts: list[int], **named: str | None) -> list[dict[str, Any]]:
     """Reads of one file after the other, each with its count of accesses, as a cache records them."""
     at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

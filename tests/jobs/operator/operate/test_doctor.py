@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -124,6 +125,26 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
     assert str(origin) in checked(tmp_path, "cache d", **variables).detail
     origin.mkdir()
     assert checked(tmp_path, "cache d", **variables).state == "ok"
+
+
+def test_each_cache_is_asked_by_its_own_login(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url, site = f"roots://127.0.0.1:{server.getsockname()[1]}", tmp_path / "site.toml"
+        for name in ("xc1", "xc2"):
+            (keytab := tmp_path / f"{name}.keytab").touch(mode=0o600)
+            lines = f'name = "{name}"\nkind = "xcache"\nurl = "{url}"\ncapacity = 1\n'
+            files = f'keytab = "{keytab}"\ntoken = "{tmp_path / "missing"}"\n'
+            site.open("a").write(f"[caches.{name}]\n{lines}{files}")
+        check = checked(tmp_path, "cache xc2", CACHECAST_CONF=str(site))
+    assert "logs in by" not in check.detail and "cannot read token file" in check.detail
+
+
+def test_what_no_command_could_use_is_no_good_cache(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url, site = f"root://127.0.0.1:{server.getsockname()[1]}/", tmp_path / "site.toml"
+        site.write_text(f'[caches.x]\nname = "x"\nkind = "xcache"\nurl = "{url}"\ncapacity = 1\n')
+        check = checked(tmp_path, "cache x", CACHECAST_CONF=str(site))
+    assert check.state == "bad" and "without a path" in check.detail
 
 
 def test_a_cache_s_host_needs_neither_spark_nor_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

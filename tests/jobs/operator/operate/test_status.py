@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from steward_figures import steward_figures
 from typer.testing import CliRunner
 
+from features.common import files
 from features.common.errors import NotDueError
 from features.common.times import as_of_label, parse_as_of
 from features.results import ANNOUNCED, PROMOTIONS
@@ -241,6 +242,20 @@ def test_two_regions_with_one_folder_leave_no_series_twice(tmp_path: Path) -> No
     samples = [sample for file in files for sample in figures(file).items()]
     series = [(name, *sorted(labels.items())) for name, some in samples for labels, _ in some]
     assert len(series) == len(set(series)) > len(files)
+
+
+def test_a_folder_that_caches_share_has_one_alarm_and_one_that_hangs_none(
+    settings: Settings, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "captures").mkdir()
+    (folder / "gstream-000000000001-20231114T221320Z.capture").write_bytes(b"1" * 900)
+    cache = settings.caches["xc1"].model_copy(update={"gstream": folder})
+    caches = {name: cache.model_copy(update={"name": name}) for name in ("xc2", "xc1")}
+    collect = settings.collect.model_copy(update={"quota": 1000})
+    both = settings.model_copy(update={"caches": caches, "collect": collect})
+    assert [about for name, about in alarms(both) if name == "collector-full"] == ["xc1"]
+    monkeypatch.setattr(files, "silent", lambda *_, **__: "it hangs")
+    assert "collector-full" not in dict(alarms(both))
 
 
 def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(

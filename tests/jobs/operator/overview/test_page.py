@@ -200,13 +200,13 @@ def test_an_unexpected_error_is_logged_once_until_the_source_answers(
 
     sources = Sources(began_s=0)
     for _ in range(2):
-        answer = sources.known("plan xc1", fails, now_s=1)
+        answer = sources.known("plan xc1", fails)
         assert isinstance(answer, Unknown) and "damaged" not in answer.why
     (record,) = caplog.records
     assert "plan xc1" in caplog.text and "Traceback" in caplog.text and "of a damaged file" in caplog.text
     assert record.levelname == "ERROR"
-    assert sources.known("plan xc1", lambda: 3, now_s=2) == 3
-    sources.known("plan xc1", fails, now_s=3)
+    assert sources.known("plan xc1", lambda: 3) == 3
+    sources.known("plan xc1", fails)
     assert len(caplog.records) == 2
 
 

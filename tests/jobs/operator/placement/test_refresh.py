@@ -129,6 +129,20 @@ def test_datasets_go_where_they_are_held_and_as_far_as_they_are_read(tables: Tab
     assert sites(snapshot, "cms:/U/E/AOD") is None
 
 
+@pytest.mark.parametrize("serves_nobody", [{"drain": True}, {"kind": "directory"}])
+def test_a_site_holds_a_file_of_two_caches_once_and_none_of_one_that_serves_nobody(
+    tables: Tables, tmp_path: Path, serves_nobody: dict[str, object]
+) -> None:
+    run(tables, tmp_path / "p.db", caches=[CACHES[0].model_copy(update=serves_nobody), *CACHES[1:]])
+    assert sites(stored(tmp_path / "p.db"), HELD) == ("FAR",)
+    # Of three files EDGE has two, each in both of its caches.
+    put(tables, CONTENTS, [content(f"cms:/f{n}", GB, AS_OF) for n in (0, 1)], AS_OF, "e2")
+    held = [content(f"cms:/f{n}", n_bytes, AS_OF) for n, n_bytes in enumerate((GB, GB, GB // 2))]
+    put(tables, CONTENTS, held, AS_OF, "f1")
+    run(tables, tmp_path / "p.db")
+    assert sites(stored(tmp_path / "p.db"), HELD) == ("FAR",)
+
+
 def test_what_pushes_withhold_is_not_placed(tables: Tables) -> None:
     def placed() -> set[str]:
         return {item["did"] for item in acting(tables, "f1")}
