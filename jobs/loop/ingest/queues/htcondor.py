@@ -137,8 +137,10 @@ def _reads(ad: Mapping[str, object], place: Place) -> _Reads:
     crab, agent = _text(ad, "crab_reqname"), _text(ad, "wmagent_requestname")
     task = f"crab:{place.hashed(crab)}" if crab else f"cms:{agent}" if agent else None
     schedd, _, job = _local_id(ad).rpartition("#")
-    # A user's own schedd is called user@host, and must not name the user.
-    schedd, cluster = schedd.rpartition("@")[2], job.partition(".")[0]
+    user, is_named, host = schedd.rpartition("@")
+    if is_named:  # as one of several of a host, or as a user's own, which must not name the user
+        schedd = f"{place.hashed(user)}@{host}"
+    cluster = job.partition(".")[0]
     job_id = task or (f"{schedd}#{cluster}" if schedd else cluster)
     stated = texts(classads.value_of(_STATED, ad))
     named_files = named((_text(ad, name) or "" for name in _READ_IN), is_framework=task is not None)
