@@ -399,7 +399,7 @@ def a_while_without(collector: Collector) -> None:
 def a_while_with(collector: Collector, broker: KeepingBroker) -> None:
     assert eventually(lambda: collector.says("subscribed to"))
     broker.kill()
-    assert eventually(lambda: collector.says("it closed the connection"), 8)
+    assert eventually(lambda: collector.says("it closed the connection"))
     broker.start()
     assert eventually(lambda: collector.log.count("subscribed to") == 2)
     collector.stop()

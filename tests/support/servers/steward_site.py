@@ -18,6 +18,7 @@ from commands import COMMAND
 from daemons import NoServer, open_folder
 from waiting import eventually
 
+from features.common.errors import TargetUnavailable
 from jobs.local_site.local.process import free_ports
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
@@ -189,15 +190,27 @@ class Site:
         assert eventually(self.is_emptied), self.held()
 
     def is_emptied(self) -> bool:
-        """Ask for all files to go; those that the cache still has in hand go when asked again."""
-        for held in self.target.inventory():
-            self.target.evict(held.name, timeout_s=20)
+        """Ask for all files to go; those that the cache still has in hand go when asked again.
+
+        Not those of an inventory, which no server vouches for whose files go meanwhile.
+        """
+        root = self.servers.namespace
+        for record in root.rglob("*.root.cinfo"):
+            with contextlib.suppress(TargetUnavailable):
+                self.target.evict(f"/{record.relative_to(root).with_suffix('')}", timeout_s=20)
         return not self.held()
+
+    def knows_pins(self, *names: str) -> bool:
+        """Whether a steward has read in the journal that these files are pinned."""
+        pins = self.figures_file.with_suffix(".pins")
+        return pins.exists() and set(names) <= json.loads(pins.read_text()).keys()
 
     def refused(self) -> str:
         """What a steward says that does not begin."""
         words = ["steward", "--cache", "cache", "--conf", str(self.conf)]
-        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [*COMMAND, *words], capture_output=True, text=True, timeout=STARTS_WITHIN_S, check=False
+        )
         assert done.returncode == 1
         return done.stderr
 
