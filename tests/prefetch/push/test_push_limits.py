@@ -122,7 +122,7 @@ def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
         [dataclasses.replace(each, item_id=f"x{each.item_id}") for each in plan], now_s=time.time()
     )
     # What is there already costs nothing.
-    assert run(fake, journal, bytes_per_s=10, parallel=1).seconds < 5
+    assert run(fake, journal, bytes_per_s=10, parallel=1).seconds < 9
 
 
 @pytest.mark.parametrize("removes_open", [False, True])
@@ -235,7 +235,7 @@ def test_long_looks_at_files_and_slow_touches_keep_the_lease(
 
     def touched(_verb: str, _name: str) -> None:
         clock[0] += 2 * LEASE_S / 3
-        kept.append(eventually(holder_later, 5))
+        kept.append(eventually(holder_later))
 
     fake = Slow()
     ages = {"/pinned": 5, "/other": 10_000}

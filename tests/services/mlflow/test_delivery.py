@@ -154,4 +154,4 @@ def test_a_server_that_is_away_is_named_soon(host: str) -> None:
     start = time.monotonic()
     with pytest.raises(ServiceError, match=host):
         Registry(f"http://{host}:{free_ports(1)[0]}", "unused", "cachecast-test")
-    assert time.monotonic() - start < 12
+    assert time.monotonic() - start < 60
