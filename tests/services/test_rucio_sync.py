@@ -38,7 +38,7 @@ def broker_port(bus: KeepingBroker) -> int:
     return bus.port
 
 
-SUBSCRIBED_S, PATIENCE_S = 2.0, 60.0
+SUBSCRIBED_S, PATIENCE_S = 5.0, 120.0
 """A consumer says that it connects just before it subscribes; a topic keeps nothing for who comes late."""
 
 
