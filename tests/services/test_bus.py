@@ -327,7 +327,7 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
         ["bash", "-c", f'{limited} "$@"', "-", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert answer.returncode == 1 and "cannot write captures to" in answer.stderr.replace("\n", " ")
