@@ -203,7 +203,11 @@ def test_what_is_wrong_with_a_certificate_is_said(host: str, days: int, reason: 
 
 
 @pytest.mark.parametrize(
-    "url", ["stomp://h:port", "stomp://h:99999", "stomp://[::1", "stomp://h", "http://h:1"]
+    "url",
+    [
+        *("stomp://h:port", "stomp://h:99999", "stomp://h:0", "stomp://h", "stomp://[::1"),
+        *("http://h:1", "h:1", "stomp://user:secret@h:1"),
+    ],
 )
 def test_what_is_no_brokers_url_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigError, match="must be as stomp://"):
