@@ -152,7 +152,9 @@ def test_one_byte_is_a_capacity_beside_the_share_of_all() -> None:
 
 def test_the_notebooks_use_this_door_alone() -> None:
     rooms = "|".join(("conf", "dags", "features", "jobs", "models", "prefetch", "replay"))
-    for path in (ROOT / "docs" / "examples").glob("*.ipynb"):
+    notebooks = list((ROOT / "docs" / "examples").glob("*.ipynb"))
+    assert notebooks
+    for path in notebooks:
         text = "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
         assert "import cachecast" in text, path
         assert not re.findall(rf"^\s*(?:from|import) (?:{rooms})\b.*", text, re.MULTILINE), path

@@ -146,6 +146,7 @@ def test_a_training_that_finishes_while_another_begins_does_not_end_that(
 
     monkeypatch.setattr(Path, "iterdir", renamed_meanwhile)
     spool.Spool(tmp_path).discard()
+    assert [path.name for path in listed(tmp_path)] == ["b" * 32]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
