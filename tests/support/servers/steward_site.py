@@ -19,6 +19,8 @@ from daemons import NoServer, open_folder
 from waiting import eventually
 
 from features.common.errors import TargetUnavailable
+from jobs.local_site.demo.site import MARKS
+from jobs.local_site.demo.xcache import XCache
 from jobs.local_site.local.process import free_ports
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
@@ -61,6 +63,7 @@ class Site:
         self.folder, self.servers, self._spaces = folder, servers, spaces
         self.target = XCacheTarget("cache", servers.cache_url, servers.namespace, spaces=spaces)
         self.captures, self.conf = folder / "captures", folder / "conf"
+        self._job = XCache(servers, self.captures, MARKS)
         self.port, self._n_started = port, 0
         self._running: list[subprocess.Popen[bytes]] = []
         # The server takes space for a new file twice, and looks for what is free once a minute.
@@ -222,9 +225,8 @@ class Site:
         return names
 
     def read(self, name: str) -> None:
-        """Read a file as a job does."""
-        with RemoteFile(f"{self.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
-            assert remote.read_all() == MIB
+        """Read a file as a job does that closes it once it is on the disk: else its report may come late."""
+        assert self._job.read_and_settle(name) == MIB
 
     def read_all(self, names: list[str]) -> list[str]:
         """Read files one after the other; the same names."""
