@@ -13,6 +13,8 @@ from daemons import needed
 from waiting import PATIENCE_S, eventually
 
 from features.common.errors import ServiceError, TargetUnavailable
+from jobs.local_site.demo.site import MARKS
+from jobs.local_site.demo.xcache import XCache
 from jobs.local_site.local.daemon import Daemon
 from prefetch.directory import DirectoryTarget
 from prefetch.push.attempt import PushLimits
@@ -30,7 +32,6 @@ from prefetch.steward.watch import LiveCache
 from prefetch.target import CacheTarget
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.gstream import capture_reader
-from prefetch.xcache.session import RemoteFile
 from replay.steward import Steward, new_order
 
 SIZE = 128 * 1024
@@ -131,13 +132,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         yield World(folder, origin, folder.namespace, folder.gstream, folder.read)
         return
     for site, capture in needed("a real XCache", xcache_server.running()):
-        url = site.cache_url
-
-        def read(name: str, url: str = url) -> None:
-            with RemoteFile(f"{url}/{name}", time.monotonic() + 120) as remote:
-                remote.read_all()
-
-        target = XCacheTarget("xc", url, site.namespace, capture)
+        target = XCacheTarget("xc", site.cache_url, site.namespace, capture)
+        read = XCache(site, capture, MARKS).read_and_settle
         yield World(target, site.origin_root, site.namespace, capture, read, server=site.cache)
 
 
