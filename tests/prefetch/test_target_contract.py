@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from captures import read_capture
 from waiting import eventually
+from xcache_server import has_ended
 
 from features.common.errors import PushRejected, TargetUnavailable
 from prefetch.directory import DirectoryTarget
@@ -33,9 +34,7 @@ def test_a_prefetched_file_is_held_whole(world: Any) -> None:
     name = world.add("/store/c/whole.root", b"x" * 1_000_001)
     assert world.target.confirm(name).held is None
     assert world.target.prefetch(name, timeout_s=20) == 1_000_001
-    assert eventually(
-        lambda: (held := world.target.confirm(name).held) is not None and held.last_detach_s is not None
-    )
+    assert eventually(lambda: has_ended(world.target, name))
     held = world.target.confirm(name).held
     assert held.complete
     assert (held.name, held.size_bytes, held.bytes_on_disk) == (name, 1_000_001, 1_000_001)

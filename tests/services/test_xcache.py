@@ -78,6 +78,7 @@ def test_the_server_alone_confirms_where_cinfo_cannot_be_read(
     summary = run(far, journal, [item("/store/mc/far.root", "prefetch")], timeout_s=60.0)
     by = "stat" if far.server_version().stat_tells_whole else "gstream"
     assert (summary.pushed, confirmed_by(journal, "prefetch")) == (1, by)
+    assert eventually(lambda: xcache_server.has_ended(target_of(site), "/store/mc/far.root"))
     summary = run(far, journal, [item("/store/mc/far.root", "evict")])
     assert (summary.pushed, confirmed_by(journal, "evict")) == (1, "stat")
     assert not (site[0].namespace / "store/mc/far.root").exists() and original.exists()
@@ -128,12 +129,6 @@ def test_a_path_that_is_not_exported_is_refused(site: tuple[Loopback, Path]) -> 
         target_of(site).prefetch("/etc/passwd", timeout_s=10)
 
 
-def has_ended(target: XCacheTarget, name: str) -> bool:
-    """Whether the cache has noted the end of the last use of a file."""
-    held = target.confirm(name).held
-    return held is not None and held.last_detach_s is not None
-
-
 def test_a_pin_survives_the_purge_that_takes_younger_files(
     site: tuple[Loopback, Path], journal: Journal
 ) -> None:
@@ -150,8 +145,7 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     def fetch(some: list[str]) -> None:
         for name in some:
             target.prefetch(name, timeout_s=60)
-            # A busy cache notes the end of a use up to 30 s late.
-            assert eventually(partial(has_ended, target, name))
+            assert eventually(partial(xcache_server.has_ended, target, name))
         time.sleep(1.1)  # it tells times of use to the second
 
     fetch([pinned])

@@ -11,6 +11,7 @@ import pushes
 import pytest
 from daemons import open_folder
 from waiting import eventually
+from xcache_server import has_ended
 
 from features.common.errors import InputError, TargetUnavailable
 from jobs.local_site.local.xrootd import Loopback, loopback
@@ -45,7 +46,7 @@ def held(site: Loopback, what: str, n_files: int) -> list[str]:
     for name in names:
         site.add_file(name, os.urandom(SIZE))
         target.prefetch(name, timeout_s=20)
-    assert eventually(lambda: all(_ended(target, name) for name in names))
+    assert eventually(lambda: all(has_ended(target, name) for name in names))
     return names
 
 
@@ -54,11 +55,6 @@ def evicted(site: Loopback, *names: str) -> None:
     for name in names:
         target_of(site).evict(name, timeout_s=10)
     assert eventually(lambda: not any((site.namespace / f"{name[1:]}.cinfo").exists() for name in names))
-
-
-def _ended(target: XCacheTarget, name: str) -> bool:
-    word = target.confirm(name).held
-    return word is not None and word.last_detach_s is not None
 
 
 def item(name: str, action: str) -> Item:

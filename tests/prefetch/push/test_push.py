@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pushes import Fake, item, raising, run
 from waiting import eventually
+from xcache_server import has_ended
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
@@ -34,8 +35,7 @@ def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
 def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     name = world.add("/store/p/pinned", b"x" * 200_000)
     world.target.prefetch(name, timeout_s=20)
-    # A busy cache notes the end of a use up to 30 s late.
-    assert eventually(lambda: world.target.confirm(name).held.last_detach_s is not None)
+    assert eventually(lambda: has_ended(world.target, name))
     fresh = run(world.target, journal, [item(1, "pin", name=name)])
     assert (fresh.already_done, fresh.pushed) == (1, 0)
     before = world.target.confirm(name).held.last_detach_s
