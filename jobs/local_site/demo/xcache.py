@@ -31,7 +31,7 @@ PURGE_TIMEOUT_S = 180.0
 REPORT_TIMEOUT_S = 3.0  # one in a thousand, which met a block on its way to the disk, comes at the end
 _DATAGRAM_BYTES = 2048  # of the g-stream: it has room for three reports or four, and is sent when it is full
 _LOOK_S, _SETTLED_S = 0.2, 1.0
-_BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 3.0
+_BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 2.0
 NAME = "cache"  # the name of the loopback server (`xrootd -n`), which its records carry
 PARALLEL = 8
 
