@@ -40,7 +40,7 @@ def resident_mb(server: PlacementServer) -> float:
 def test_server_ranges_answer_within_a_second_in_a_flood(server: PlacementServer, name: str) -> None:
     address, before_mb = floods.address_of(server.url), resident_mb(server)
     busy_s = 20 * max(floods.ranges_s(address) for _ in range(5))  # whoever else works on this machine
-    took_s, most_mb = [], 0.0
+    took_s, most_mb = list[float](), 0.0
     with floods.FLOODS[name](address):
         deadline = time.monotonic() + LASTS_S
         while time.monotonic() < deadline or len(took_s) < 5:
