@@ -223,6 +223,7 @@ def test_later_scans_know_what_came_since(site: Site, tmp_path: Path) -> None:
     def scan_now() -> scan.ScanSummary:
         return scan.scan(tables, namespace=site.servers.namespace, cache="xc", as_of_s=int(time.time()))
 
+    assert eventually(lambda: not site.info("half").is_open)
     assert scan_now().new_accesses == 1
     held = site.opened("half")
     site.read("half", half + SIZE // 4, fetched=0, at=half, file=held)
