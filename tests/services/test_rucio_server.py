@@ -203,7 +203,6 @@ def test_an_answer_that_is_cut_or_late_is_asked_for_again_whole(
 ) -> None:
     at = session(proxy.url, tmp_path, timeout_s=4)
     at.ask("log in", lambda client: [client.whoami()])
-    proxy.slow_s = 5
     proxy.faults.extend(["pass", "pass", "cut", "500", "429", "pass", "slow"])
     (rows,) = [batch for batch in rucio_catalogue.rows(at, [f"{SCOPE}:{AOD}"]) if batch]
     assert sorted(row["name"] for row in rows) == named(6)
@@ -219,7 +218,6 @@ def test_a_server_that_stays_broken_is_one_line_with_its_remedy(
 ) -> None:
     at = session(proxy.url, tmp_path, timeout_s=4, attempts=2)
     at.ask("log in", lambda client: [client.whoami()])
-    proxy.slow_s = 5
     proxy.faults.extend([fault] * 20)
     with pytest.raises(ServiceError, match=f"does not answer .RSEs., after 2 tries: .*({words})") as caught:
         at.ask("RSEs", lambda client: client.list_rses())
