@@ -41,7 +41,7 @@ def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     before = world.target.confirm(name).held.last_detach_s
     time.sleep(1.1)
     assert run(world.target, journal, touch_every_s=1, timeout_s=60).pins_renewed == 1
-    assert world.target.confirm(name).held.last_detach_s > before
+    assert eventually(lambda: world.target.confirm(name).held.last_detach_s > before)
     plan = [item(1, action, name=name, plan=1) for action in ("unpin", "evict")]
     last = run(world.target, journal, plan, touch_every_s=0)
     soon: Any = pytest.approx(0, abs=60)
