@@ -32,7 +32,7 @@ def site(xcache: Loopback) -> Iterator[Loopback]:
             daemon.start()
     for name in [entry.name for entry in target_of(xcache).inventory()]:
         target_of(xcache).evict(name, timeout_s=10)
-    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")))
+    eventually(lambda: not any(xcache.namespace.rglob("*.root.cinfo")), 10)
 
 
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:
@@ -51,10 +51,15 @@ def held(site: Loopback, what: str, n_files: int) -> list[str]:
 
 
 def evicted(site: Loopback, *names: str) -> None:
-    """Let the cache drop files."""
-    for name in names:
-        target_of(site).evict(name, timeout_s=10)
-    assert eventually(lambda: not any((site.namespace / f"{name[1:]}.cinfo").exists() for name in names))
+    """Let the cache drop files; those that it still has in hand go when asked again."""
+
+    def are_gone() -> bool:
+        there = [name for name in names if (site.namespace / f"{name[1:]}.cinfo").exists()]
+        for name in there:
+            target_of(site).evict(name, timeout_s=10)
+        return not there
+
+    assert eventually(are_gone)
 
 
 def item(name: str, action: str) -> Item:
