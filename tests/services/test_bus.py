@@ -132,7 +132,7 @@ class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
         self._is_lost = True
 
     def has(self, receipt: str) -> bool:
-        eventually(lambda: receipt in self._got or self._is_lost, every_s=0.001)
+        eventually(lambda: receipt in self._got or self._is_lost, 60, 0.001)
         return receipt in self._got
 
 
