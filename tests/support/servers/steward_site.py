@@ -198,8 +198,8 @@ class Site:
         Not those of an inventory, which no server vouches for whose files go meanwhile.
         """
         root = self.servers.namespace
-        for record in root.rglob("*.root.cinfo"):
-            with contextlib.suppress(TargetUnavailable):
+        with contextlib.suppress(TargetUnavailable, FileNotFoundError):
+            for record in root.rglob("*.root.cinfo"):
                 self.target.evict(f"/{record.relative_to(root).with_suffix('')}", timeout_s=20)
         return not self.held()
 
