@@ -12,7 +12,6 @@ import http_answers
 import pytest
 from cachecast_main import cachecast
 from commands import COMMAND
-from daemons import free_ports
 from folder_site import folder_site
 from placement_server import serving, token_of
 
@@ -62,8 +61,8 @@ def echo() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def nobody() -> int:
-    """A port at which nobody listens."""
-    return free_ports(1)[0]
+    """A port at which nobody listens, below those that servers of other tests take."""
+    return 9
 
 
 def output_of(folder: Path, *words: str, **env: str) -> str:

@@ -70,14 +70,14 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     origin = "root://127.0.0.1:1/"
     jobs = [site.submit(job(of, f"{origin}{NAMES[0]}", arguments=NAMES[1])) for of in ("first", "again")]
     tables, spool, cache = Tables(str(tmp_path / "tables")), tmp_path / "spool", tmp_path / "cache"
-    assert eventually(lambda: {file.name for file in cache.rglob("*.root")} == {"f0.root", "f1.root"}, 60)
+    assert eventually(lambda: {file.name for file in cache.rglob("*.root")} == {"f0.root", "f1.root"})
     entries = tables.read_arrow(QUEUE).to_pylist()
     assert {(one["input"], one["is_dataset"], one["cache"]) for one in entries} == {
         (f"{origin}{NAMES[0]}", False, "dir"),
         (NAMES[1], False, "dir"),
     }
     assert len(list(spool.glob("*.done"))) == 1, "equal inputs are asked for once, whatever A-REX adds"
-    assert eventually(lambda: all(map(site.has_begun, jobs)), 30)
+    assert eventually(lambda: all(map(site.has_begun, jobs)))
 
     # Its control folder is a queue; who submitted is in it.
     said = asked("queue", "--name", "arc", "--input", site.control, *options)
@@ -89,11 +89,13 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     strange = [f"{origin}/store/a b'$(touch {tmp_path}/x)`;{n}.root" for n in range(2)]
     many = [f"{origin}/store/many/f{n}.root" for n in range(300)]
     huge = job("huge", f"{origin}{NAMES[3]}") + f'(environment=("A" "{"x" * 2**20}"))'
-    hostile = [huge, job("strange", *strange), job("many", *many)]
-    jobs += [site.submit(description) for description in hostile]
-    assert eventually(lambda: all(map(site.has_begun, jobs)), 180)
+    jobs += [site.submit(description) for description in (huge, job("strange", *strange))]
+    began = time.monotonic()
+    jobs.append(site.submit(job("many", *many)))
+    usual_s = time.monotonic() - began
+    assert eventually(lambda: all(map(site.has_begun, jobs)))
     refused = "error: the files table knows none of the"
-    assert eventually(lambda: (spool / "log").read_text().count(refused) == 2, 180)
+    assert eventually(lambda: (spool / "log").read_text().count(refused) == 2)
     assert len(list(spool.glob("*.done"))) == 3, "too long a description is not kept"
     assert not (tmp_path / "x").exists()
 
@@ -104,4 +106,4 @@ def test_an_arex_prefills_by_the_hook_and_none_of_its_jobs_waits(site: Arex, tmp
     with hung_mount(tmp_path / "hung"):
         began = time.monotonic()
         site.submit(job("waits", f"{origin}{NAMES[2]}"))
-        assert time.monotonic() - began < 9, "less than A-REX would give the hook"
+        assert time.monotonic() - began < usual_s + 9, "less than A-REX would give the hook"

@@ -124,7 +124,7 @@ def test_reads_are_pulled_and_sizes_come_from_the_cache(
     def events() -> list[str]:
         return lines_file.read_text().splitlines() if lines_file.exists() else []
 
-    assert eventually(lambda: len(events()) == 10, 60), events()
+    assert eventually(lambda: len(events()) == 10), events()
     lines = tmp_path / "trace.jsonl"
     lines.write_text("".join(map(traced_line, events())))
     conf = tmp_path / "site.toml"

@@ -132,7 +132,7 @@ class _Receipts(stomp.ConnectionListener):  # type: ignore[misc]
         self._is_lost = True
 
     def has(self, receipt: str) -> bool:
-        eventually(lambda: receipt in self._got or self._is_lost, 10, 0.001)
+        eventually(lambda: receipt in self._got or self._is_lost, 60, 0.001)
         return receipt in self._got
 
 
@@ -327,7 +327,7 @@ def test_a_full_disk_ends_it_and_nothing_is_lost(
         ["bash", "-c", f'{limited} "$@"', "-", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert answer.returncode == 1 and "cannot write captures to" in answer.stderr.replace("\n", " ")
@@ -399,7 +399,7 @@ def a_while_without(collector: Collector) -> None:
 def a_while_with(collector: Collector, broker: KeepingBroker) -> None:
     assert eventually(lambda: collector.says("subscribed to"))
     broker.kill()
-    assert eventually(lambda: collector.says("it closed the connection"), 8)
+    assert eventually(lambda: collector.says("it closed the connection"))
     broker.start()
     assert eventually(lambda: collector.log.count("subscribed to") == 2)
     collector.stop()

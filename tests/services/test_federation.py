@@ -66,7 +66,7 @@ def held(site: Federation, of: str) -> dict[str, list[str]]:
 def read(site: Federation, name: str) -> subprocess.CompletedProcess[str]:
     """Read a file as a job does."""
     words = ["xrdcp", "-s", "-f", f"{site.redirector.url}/{name}", "/dev/null"]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
 
 
 class Jobs:

@@ -66,8 +66,11 @@ def files_of(experiment: str) -> dict[str, tuple[str, str]]:
     return {what: (f"{scope}:{name}", hashed(scope, name, "/atlas/rucio")) for what, name in names.items()}
 
 
-def read(site: Loopback, path: str) -> None:
-    subprocess.run(["xrdcp", "-s", "-f", f"{site.cache_url}/{path}", "/dev/null"], check=True, timeout=60)
+def read(site: Loopback, capture: Path, path: str) -> None:
+    """Read a file as a job does, and wait for the report: two reads before it would count as one."""
+    n_before = n_told(capture, path)
+    subprocess.run(["xrdcp", "-s", "-f", f"{site.cache_url}/{path}", "/dev/null"], check=True, timeout=180)
+    assert eventually(lambda: n_told(capture, path) > n_before)
 
 
 def on_disk(site: Loopback) -> set[str]:
@@ -92,8 +95,8 @@ def test_a_cache_and_rucio_mean_the_same_files(
     write_settings(site, capture, conf, controller_sees_disk=not is_elsewhere, version=xrootd)
     options = ["--conf", str(conf), "--tables", tables.root]
     for what in ("kept", "stale", "kept"):
-        read(site, files[what][1])
-    assert eventually(lambda: capture.read_text(errors="replace").count('"file_close"') == 3, 40)
+        read(site, capture, files[what][1])
+    assert capture.read_text(errors="replace").count('"file_close"') == 3
     listing = tmp_path / "files.jsonl"
     listing.write_text("".join(map(listed, (did for did, _ in files.values()))))
     today = day_label(int(time.time()))
@@ -126,12 +129,11 @@ def test_a_cache_and_rucio_mean_the_same_files(
     assert (pushed["pushed"] + pushed["already_done"], pushed["failed"]) == (3, 0), pushed
     receipts = tables.read_arrow(RECEIPTS).to_pylist()
     assert {row["state"] for row in receipts} == {"done"}
-    assert eventually(lambda: on_disk(site) == {files["kept"][1], files["coming"][1]}, 20)
+    assert eventually(lambda: on_disk(site) == {files["kept"][1], files["coming"][1]})
 
+    assert eventually(lambda: n_told(capture, files["coming"][1])), "our own use of it has ended"
     time.sleep(2)  # the cache reports whole seconds
-    n_before = n_told(capture, files["coming"][1])
-    read(site, files["coming"][1])
-    assert eventually(lambda: n_told(capture, files["coming"][1]) > n_before, 40)
+    read(site, capture, files["coming"][1])
     asked("pull", "--source", "xcache_gstream", "--input", capture, "--day", today, *options)
     asked("outcomes", "--cache", "cache", *as_of, *options)
     of_push = {row["action"]: row for row in tables.read_arrow(OUTCOMES).to_pylist()}
@@ -190,9 +192,9 @@ def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path]
     options = ["--conf", str(conf), "--tables", tables.root]
     held = [files["kept"][1], files["stale"][1], *copies]
     for path in held:
-        read(site, path)
-    assert eventually(lambda: on_disk(site) == set(held), 20)
-    assert eventually(lambda: capture.read_text(errors="replace").count('"file_close"') == len(held), 40)
+        read(site, capture, path)
+    assert on_disk(site) == set(held)
+    assert capture.read_text(errors="replace").count('"file_close"') == len(held)
     evil = [f"user.eve:{files['kept'][1]}", f"user.eve:{files['coming'][1]}", "mc23_13p6TeV:../../../../x"]
     listing = tmp_path / "files.jsonl"
     listing.write_text("".join(map(listed, [*evil, *(did for did, _ in files.values())])))
@@ -220,7 +222,7 @@ def test_what_others_write_leads_to_no_other_file(running: tuple[Loopback, Path]
     done = {row["did"] for row in tables.read_arrow(RECEIPTS).to_pylist() if row["state"] == "done"}
     assert files["kept"][0] in done and evil[2] not in done
     gone = {files["stale"][1], *(path for path in copies if by_name.get(path, ("", ""))[1] == "evict")}
-    assert eventually(lambda: on_disk(site) == {*held, files["coming"][1]} - gone, 20)
+    assert eventually(lambda: on_disk(site) == {*held, files["coming"][1]} - gone)
 
 
 OTHERS = ("/atlas/rucio2", "/atlas/user/e/eve", "/atlas/rucio/mc23_13p6TeV")

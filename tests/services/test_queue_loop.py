@@ -75,6 +75,10 @@ def listed(of: str, lfn: str) -> str:
     return json.dumps(row | {"bytes": SIZE, "created_at": "2026-01-01", "rses": ["FAR_DISK"]}) + "\n"
 
 
+def n_closes(capture: Path) -> int:
+    return capture.read_text(errors="replace").count('"file_close"')
+
+
 def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     running: tuple[Loopback, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +110,12 @@ def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     announced = [*NAMES["CRAB"], *NAMES["User"][:2]]
     assert held == set(announced)
 
+    assert eventually(lambda: n_closes(capture) >= len(announced)), "our own uses have ended"
     time.sleep(2)  # the cache reports whole seconds
     read = announced[:-1]
     for lfn in read:
-        subprocess.run(["xrdcp", "-s", "-f", f"{site.cache_url}/{lfn}", "/dev/null"], check=True, timeout=60)
-    n_closes = len(announced) + len(read)
-    assert eventually(lambda: capture.read_text(errors="replace").count('"file_close"') >= n_closes, 40)
+        subprocess.run(["xrdcp", "-s", "-f", f"{site.cache_url}/{lfn}", "/dev/null"], check=True, timeout=180)
+    assert eventually(lambda: n_closes(capture) >= len(announced) + len(read))
     asked("pull", "--source", "xcache_gstream", "--input", capture, "--day", today, *options)
     earned = asked("outcomes", *as_of, *options)
     (of_condor,) = earned["queues"]
@@ -135,4 +139,4 @@ def test_what_a_schedd_announces_is_there_when_its_jobs_read_it(
     (report,) = status.run(settings, now_s=later_s).queues
     assert (report.queue, report.files, report.read_files) == ("condor", len(announced), len(read))
     assert 0.9 < report.believed < 1
-    assert report.read_after_s is not None and 0 <= report.read_after_s < 120
+    assert report.read_after_s is not None and 0 <= report.read_after_s < 900

@@ -98,6 +98,7 @@ def test_virtual_placement_names_our_sites(
         f"{rucio.url}/replicas/{SCOPE}/{DATASET}/datasets_vp",
         headers={"X-Rucio-Auth-Token": token},
         params={"deep": True},
+        timeout=60,
     )
     assert reply.status_code == 200
     replicas = [json.loads(line) for line in reply.text.splitlines()]

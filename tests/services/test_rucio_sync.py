@@ -18,7 +18,7 @@ from stomp_broker import KeepingBroker
 from typer.testing import CliRunner
 from waiting import eventually
 
-from features.common.errors import CachecastError, ConfigError, ServiceError
+from features.common.errors import CachecastError, ServiceError
 from jobs.cli.main import app
 from jobs.loop.ingest.sources import rucio_catalogue
 from prefetch.directory import DirectoryTarget
@@ -38,7 +38,7 @@ def broker_port(bus: KeepingBroker) -> int:
     return bus.port
 
 
-SUBSCRIBED_S, PATIENCE_S = 2.0, 60.0
+SUBSCRIBED_S, PATIENCE_S = 5.0, 120.0
 """A consumer says that it connects just before it subscribes; a topic keeps nothing for who comes late."""
 
 
@@ -200,10 +200,6 @@ def test_a_broker_that_is_away_or_silent_is_one_line(tmp_path: Path) -> None:
             with pytest.raises(ServiceError, match=rf"broker stomp://127.0.0.1:{port} .*is it up") as caught:
                 Broker(access).publish("add_replicas", "X", [Did("s", "n")])
             assert "pass-word" not in f"{caught.value} {access}"
-    no_ports = ("stomp://host", "stomp://host:0", "stomp://host:port", "stomp://host:99999", "stomp://[::1")
-    for url in ("broker:61613", "stomp://user:secret@host:1", "http://host:1", *no_ports):
-        with pytest.raises(ConfigError, match="stomp://broker"):
-            Broker(BrokerAccess(url, TOPIC))
 
 
 def test_a_set_up_rse_refuses_rules_and_the_reaper(rucio: RucioServer, site: Callable[[int], Site]) -> None:

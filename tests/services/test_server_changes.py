@@ -60,7 +60,7 @@ def test_a_push_guards_open_files_as_soon_as_the_server_removes_them(
     """It has asked for the version before, and asks again within the minute."""
     first, second = site.files("p", 2)
     target = XCacheTarget("cache", site.servers.cache_url, site.servers.namespace)
-    site.read(first)
+    site.reported(*site.read_all([first]))
     assert pushed_evictions(target, journal, first) == 1
     with downgraded(site, older), caplog.at_level(logging.WARNING):
         site.read(second)
@@ -86,7 +86,7 @@ def test_no_file_goes_by_what_a_server_said_that_was_replaced_meanwhile(
     site: Site, older: str, journal: Journal
 ) -> None:
     (name,) = site.files("q", 1)
-    site.read(name)
+    site.reported(*site.read_all([name]))
     with contextlib.ExitStack() as stack:
         assert pushed_evictions(Replaced(site, stack, older), journal, name) == 0
         assert name_of(name) in site.held()
@@ -104,8 +104,8 @@ def test_a_steward_that_sees_no_open_files_stops_when_the_server_removes_them(si
         held = site.held() | {name_of(name) for name in names[18:29]}
         site.read_all(names[18:29])
         alarm = lambda: site.figures.alarms.get("steward-blind", "")  # noqa: E731
-        assert eventually(lambda: "removes open files" in alarm(), 90), site.figures
-        assert eventually(lambda: site.figures.server == f"v{older}", 90), site.figures
+        assert eventually(lambda: "removes open files" in alarm()), site.figures
+        assert eventually(lambda: site.figures.server == f"v{older}"), site.figures
         assert site.held() >= held, "more: its own open of a file that the server purged makes an empty one"
     site.stop(steward)
     assert steward.returncode == 0

@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_nothing_in_the_cache(xcache: Loopback, tmp_path: Path) ->
     words = ["site-test", "--conf", str(settings(xcache, tmp_path)), "--cache", "xc", "--file", names[0]]
     with subprocess.Popen([*COMMAND, *words], stderr=subprocess.PIPE, text=True) as command:
         file = xcache.namespace / names[0][1:]
-        assert eventually(lambda: file.exists() or command.poll() is not None, 60, 0.02) and file.exists()
+        assert eventually(lambda: file.exists() or command.poll() is not None, every_s=0.02) and file.exists()
         command.send_signal(signal.SIGINT)
         _, complaints = command.communicate(timeout=180)
     assert (command.returncode, complaints.splitlines()[-1]) == (130, "interrupted")

@@ -78,6 +78,7 @@ def test_the_server_alone_confirms_where_cinfo_cannot_be_read(
     summary = run(far, journal, [item("/store/mc/far.root", "prefetch")], timeout_s=60.0)
     by = "stat" if far.server_version().stat_tells_whole else "gstream"
     assert (summary.pushed, confirmed_by(journal, "prefetch")) == (1, by)
+    assert eventually(lambda: xcache_server.has_ended(target_of(site), "/store/mc/far.root"))
     summary = run(far, journal, [item("/store/mc/far.root", "evict")])
     assert (summary.pushed, confirmed_by(journal, "evict")) == (1, "stat")
     assert not (site[0].namespace / "store/mc/far.root").exists() and original.exists()
@@ -115,7 +116,7 @@ def test_a_cache_that_is_down_fails_fast_and_nothing_is_lost(
     site[0].cache.stop()
     started = time.monotonic()
     summary = run(target, journal, items, timeout_s=5.0, parallel=4)
-    assert summary.stopped is not None and time.monotonic() - started < 20
+    assert summary.stopped is not None and time.monotonic() - started < 60
     assert journal.reports.counts("xc")["planned"] == 20
     with pytest.raises(TargetUnavailable):
         target.prefetch("/store/mc/down1.root", timeout_s=5)
@@ -135,25 +136,27 @@ def test_a_pin_survives_the_purge_that_takes_younger_files(
     target = target_of(site)
     for old in list(target.inventory()):
         target.evict(old.name, timeout_s=10)
-    assert eventually(lambda: not list(target.inventory()))
+    assert eventually(lambda: not any(site[0].namespace.rglob("*.root.cinfo")))
     names = [f"/store/mc/p{number:02}.root" for number in range(12)]
     for name in names:
         site[0].add_file(name, b"x" * MIB)
     pinned, older, younger = names[0], names[1:6], names[6:]
-    target.prefetch(pinned, timeout_s=20)
-    time.sleep(1.1)
-    for name in older:
-        target.prefetch(name, timeout_s=20)
-    time.sleep(1.1)
+
+    def fetch(some: list[str]) -> None:
+        for name in some:
+            target.prefetch(name, timeout_s=60)
+            assert eventually(partial(xcache_server.has_ended, target, name))
+        time.sleep(1.1)  # it tells times of use to the second
+
+    fetch([pinned])
+    fetch(older)
     summary = run(target, journal, [item(pinned, "pin")], touch_every_s=1)
     assert summary.pushed == 1
     time.sleep(1.1)
-    for name in younger:
-        target.prefetch(name, timeout_s=20)
-    time.sleep(0.5)
+    fetch(younger)
     # A purge spares what was opened since the last one; a restarted cache purges at once and spares nothing.
     site[0].restart_cache()
-    assert eventually(lambda: len(list(target.inventory())) < len(names), 150), "no purge came"
+    assert eventually(lambda: len(list(target.inventory())) < len(names)), "no purge came"
     time.sleep(0.5)
     gone = set(names) - {entry.name for entry in target.inventory()}
     assert pinned not in gone

@@ -18,6 +18,8 @@ from daemons import open_folder
 from journals import states
 from pushes import item_of
 from steward_site import MIB, memory_disk
+from waiting import eventually
+from xcache_server import has_ended
 
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.journal.journal import Item, Journal, Receipt
@@ -224,6 +226,7 @@ def test_evict_waits_for_the_guard_of_a_server_that_removes_open_files(
     (name,) = files(xcache, "guard", 1)
     real = target(xcache)
     real.prefetch(name, timeout_s=20)
+    assert eventually(lambda: has_ended(real, name))
     n_kept = int(real.removes_open_files())
     assert run(xcache, journal, [item(name, "evict")], evict_guard_s=600).failed == n_kept
     if n_kept:
@@ -287,6 +290,7 @@ def test_a_file_opened_between_question_and_command_stays_where_the_server_keeps
     (name,) = files(xcache, "between", 1)
     cache = OpenedMeanwhile("one", xcache.cache_url, xcache.namespace)
     cache.prefetch(name, timeout_s=20)
+    assert eventually(lambda: has_ended(cache, name))
     journal.plans.record_plan([item(name, "evict")], now_s=time.time())
     with contextlib.ExitStack() as cache.job:
         cache.xcache = xcache
@@ -351,6 +355,7 @@ def test_a_login_by_keytab_and_one_with_a_wrong_key(journal: Journal, tmp_path: 
             journal.plans.record_plan([item(name)], now_s=time.time())
             done = pushed_by(tmp_path, xcache, right)
             assert done.returncode == 0 and whole(xcache, name), done.stderr
+            assert eventually(lambda: has_ended(target(xcache), name))
             journal.plans.record_plan([item(name, "evict")], now_s=time.time())
             done = pushed_by(tmp_path, xcache, right)
             assert done.returncode == 0 and '"pushed": 1' in done.stdout, done.stderr

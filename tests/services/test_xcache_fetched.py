@@ -80,14 +80,14 @@ class Site:
         self.await_report()
 
     def copy(self, name: str, *, fetched: int) -> None:
-        subprocess.run(["xrdcp", "-f", "-s", self.url(name), "/dev/null"], check=True, timeout=60)
+        subprocess.run(["xrdcp", "-f", "-s", self.url(name), "/dev/null"], check=True, timeout=180)
         self._did(name, SIZE, fetched)
         self.await_report()
 
     def await_report(self) -> None:
         """Wait until the cache has reported one close more: else it counts as one with the next."""
         self.n_closes += 1
-        assert eventually(lambda: len(read_capture(self.capture).records) >= self.n_closes, 40)
+        assert eventually(lambda: len(read_capture(self.capture).records) >= self.n_closes)
 
     def blocks(self, n_bytes: int) -> int:
         """The bytes of the blocks that the first `n_bytes` of a file are in."""
@@ -135,7 +135,7 @@ def use(site: Site) -> None:
     site.read("evicted", fetched=SIZE)
     target = XCacheTarget("xc", site.servers.cache_url, site.servers.namespace)
     target.evict(site.lfn("evicted"), timeout_s=10)
-    assert eventually(lambda: not (site.servers.namespace / "store/evicted.root.cinfo").exists(), 40)
+    assert eventually(lambda: not (site.servers.namespace / "store/evicted.root.cinfo").exists())
     site.read("evicted", fetched=SIZE)
     site.read("evicted", fetched=0)
     target.prefetch(site.lfn("ours"), timeout_s=30)
@@ -159,7 +159,7 @@ def pulled(tmp_path: Path, site: Site) -> Tables:
 
 def scanned(tmp_path: Path, site: Site, names: Sequence[str] = NAMES) -> Tables:
     tables = Tables(str(tmp_path / "cinfo"))
-    assert eventually(lambda: not any(site.info(name).is_open for name in names), 40)
+    assert eventually(lambda: not any(site.info(name).is_open for name in names))
     scan.scan(tables, namespace=site.servers.namespace, cache="xc", as_of_s=int(time.time()))
     return tables
 
@@ -223,6 +223,7 @@ def test_later_scans_know_what_came_since(site: Site, tmp_path: Path) -> None:
     def scan_now() -> scan.ScanSummary:
         return scan.scan(tables, namespace=site.servers.namespace, cache="xc", as_of_s=int(time.time()))
 
+    assert eventually(lambda: not site.info("half").is_open)
     assert scan_now().new_accesses == 1
     held = site.opened("half")
     site.read("half", half + SIZE // 4, fetched=0, at=half, file=held)
@@ -230,7 +231,7 @@ def test_later_scans_know_what_came_since(site: Site, tmp_path: Path) -> None:
     assert scan_now().new_accesses == 0
     site.close(held)
     site.read("half", fetched=0)
-    assert eventually(lambda: not site.info("half").is_open, 40)
+    assert eventually(lambda: not site.info("half").is_open)
     assert scan_now().new_accesses == 2
     assert scan_now().new_accesses == 0
     rows = reads_by_name(tables)["half"]
@@ -248,7 +249,7 @@ def test_what_was_read_ahead_was_fetched_for_the_first(reads_ahead: Site, tmp_pa
     site, name = reads_ahead, "copied"
     held = site.opened(name)
     site.read(name, SIZE // 4, fetched=SIZE, file=held)
-    assert eventually(lambda: site.info(name).complete, 15)
+    assert eventually(lambda: site.info(name).complete)
     site.close(held)
     site.read(name, fetched=0)
     for tables in (pulled(tmp_path, site), scanned(tmp_path, site, [name])):

@@ -11,6 +11,7 @@ import pushes
 import pytest
 from daemons import open_folder
 from waiting import eventually
+from xcache_server import has_ended
 
 from features.common.errors import InputError, TargetUnavailable
 from jobs.local_site.local.xrootd import Loopback, loopback
@@ -31,7 +32,7 @@ def site(xcache: Loopback) -> Iterator[Loopback]:
             daemon.start()
     for name in [entry.name for entry in target_of(xcache).inventory()]:
         target_of(xcache).evict(name, timeout_s=10)
-    eventually(lambda: not any(xcache.namespace.rglob("*.cinfo")), 10)
+    eventually(lambda: not any(xcache.namespace.rglob("*.root.cinfo")), 10)
 
 
 def target_of(site: Loopback, namespace: Path | None = None) -> XCacheTarget:
@@ -45,20 +46,20 @@ def held(site: Loopback, what: str, n_files: int) -> list[str]:
     for name in names:
         site.add_file(name, os.urandom(SIZE))
         target.prefetch(name, timeout_s=20)
-    assert eventually(lambda: all(_ended(target, name) for name in names))
+    assert eventually(lambda: all(has_ended(target, name) for name in names))
     return names
 
 
 def evicted(site: Loopback, *names: str) -> None:
-    """Let the cache drop files."""
-    for name in names:
-        target_of(site).evict(name, timeout_s=10)
-    assert eventually(lambda: not any((site.namespace / f"{name[1:]}.cinfo").exists() for name in names))
+    """Let the cache drop files; those that it still has in hand go when asked again."""
 
+    def are_gone() -> bool:
+        there = [name for name in names if (site.namespace / f"{name[1:]}.cinfo").exists()]
+        for name in there:
+            target_of(site).evict(name, timeout_s=10)
+        return not there
 
-def _ended(target: XCacheTarget, name: str) -> bool:
-    word = target.confirm(name).held
-    return word is not None and word.last_detach_s is not None
+    assert eventually(are_gone)
 
 
 def item(name: str, action: str) -> Item:

@@ -63,7 +63,7 @@ def test_a_token_fetches_and_evicts(site: Site, tmp_path: Path) -> None:
         fetch("f0")
         print(at.confirm("/store/f0").held.complete, at.removes_open_files() in (True, False))
         print(told(lambda: at.evict("/store/f0", timeout_s=20)))
-        for _ in range(100):
+        for _ in range(1000):
             if at.confirm("/store/f0").held is None:
                 break
             time.sleep(0.1)

@@ -31,7 +31,7 @@ def answers(site: tuple[Loopback, Authority], proxy: Path) -> list[str]:
     url = f"root://localhost:{site[0].cache.port}"
     words = cache_client.words(_SCRIPT, url=url, namespace=str(site[0].namespace), proxy=str(proxy))
     env = {"PATH": "/usr/bin:/bin", "HOME": str(proxy.parent)} | site[1].env
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=180, check=True)
     return done.stdout.strip().splitlines()
 
 

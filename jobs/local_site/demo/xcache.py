@@ -31,7 +31,7 @@ PURGE_TIMEOUT_S = 180.0
 REPORT_TIMEOUT_S = 3.0  # one in a thousand, which met a block on its way to the disk, comes at the end
 _DATAGRAM_BYTES = 2048  # of the g-stream: it has room for three reports or four, and is sent when it is full
 _LOOK_S, _SETTLED_S = 0.2, 1.0
-_BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 0.5
+_BLOCK_LOOK_S, _BLOCK_TIMEOUT_S = 0.002, 1.0
 NAME = "cache"  # the name of the loopback server (`xrootd -n`), which its records carry
 PARALLEL = 8
 
@@ -66,9 +66,9 @@ class XCache:
 
         XCache reports a close that meets a block on its way to the disk half a minute late.
         """
-        deadline = time.monotonic() + _BLOCK_TIMEOUT_S
         with RemoteFile(f"{self.url}/{name}", time.monotonic() + READ_TIMEOUT_S) as file:
             n_bytes = file.read_all()
+            deadline = time.monotonic() + _BLOCK_TIMEOUT_S
             while _on_disk(Path(f"{self.namespace}{name}")) < n_bytes and time.monotonic() < deadline:
                 time.sleep(_BLOCK_LOOK_S)
             time.sleep(_BLOCK_LOOK_S)
@@ -90,8 +90,7 @@ class XCache:
             used_before, used = used, self.used_bytes()
 
     def used_bytes(self) -> int:
-        walk = os.walk(self.namespace)
-        paths = (Path(folder, name) for folder, _, names in walk for name in names)
+        paths = (Path(folder, name) for folder, _, names in os.walk(self.namespace) for name in names)
         return sum(_on_disk(path) for path in paths if path.suffix == ".root")
 
     def await_reports(self, n_bytes: int, stopping: threading.Event) -> None:

@@ -36,7 +36,7 @@ def beat(server: PlacementServer, body: dict[str, object], pem: Path | None, tok
     if pem is not None:
         context.load_cert_chain(pem)
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(verify=context) as client:
+    with httpx.Client(verify=context, timeout=60) as client:
         return client.post(f"{server.url}/liveness", json=body, headers=headers).status_code
 
 

@@ -30,7 +30,7 @@ def run(hook: str, text: str, url: str, *, reason: str = "") -> dict[str, str]:
     env = {"PATH": "/usr/bin:/bin", "CACHECAST_URL": url}
     command = [sys.executable, str(HOOKS / f"{hook}.py")]
     answer = subprocess.run(
-        command, input=text, env=env, capture_output=True, text=True, timeout=60, check=True
+        command, input=text, env=env, capture_output=True, text=True, timeout=180, check=True
     )
     assert reason in answer.stderr
     assert answer.stderr.count("\n") == (1 if reason else 0)

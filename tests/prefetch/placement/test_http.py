@@ -135,7 +135,7 @@ def test_a_request_for_the_whole_server_is_answered_and_fills_no_log(
     get: Get, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = get("/health").request.url
-    with socket.create_connection((host.host, host.port or 80), 5) as client:
+    with socket.create_connection((host.host, host.port or 80), 60) as client:
         client.sendall(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         reply = b"".join(iter(lambda: client.recv(4096), b""))
     assert reply.startswith(b"HTTP/1.1 404 ")

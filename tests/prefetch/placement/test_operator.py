@@ -118,6 +118,7 @@ def test_names_are_checked_before_anyone_is_asked(get: Get, source: WatchedSourc
 def test_many_requests_read_once(
     server: PlacementServer, source: WatchedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pages, "KEPT_S", 3600.0)
     source.go.clear()
     with ThreadPoolExecutor(6) as clients:
         replies = [clients.submit(server.get, "/operator") for _ in range(6)]

@@ -243,7 +243,7 @@ def test_more_connections_than_this_machine_allows_are_one_line(tmp_path: Path) 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert answer.returncode == 1

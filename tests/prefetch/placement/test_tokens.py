@@ -254,7 +254,8 @@ def test_the_service_admits_a_node_by_a_signed_token_of_its_site(tmp_path: Path)
 
         def beat(body: dict[str, Any], text: str) -> int:
             headers = {"authorization": f"Bearer {text}"}
-            return httpx.post(f"{at.url}/liveness", json=body, headers=headers, verify=False).status_code
+            url = f"{at.url}/liveness"
+            return httpx.post(url, json=body, headers=headers, verify=False, timeout=60).status_code
 
         assert beat(body, token(sub="node")) == 200
         assert beat({"id": "e1"}, token(sub="e1")) == 200

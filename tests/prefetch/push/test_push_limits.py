@@ -106,23 +106,19 @@ def test_failed_tries_are_spread_over_time(journal: Journal) -> None:
         raise SourceUnavailable("away")
 
     fake.before = away
-    journal.plans.record_plan([item(1)], now_s=time.time())
-    assert run(fake, journal, retry_after_s=0.2).failed == 1
+    assert run(fake, journal, [item(1)], retry_after_s=0.2).failed == 1
     assert len(times) == 3 and times[1] - times[0] >= 0.2 and times[2] - times[1] >= 0.4
     assert journal.reports.faults("c") == {"source": 1}
 
 
 def test_bytes_a_second_hold_on_average(journal: Journal) -> None:
     plan = [dataclasses.replace(item(number), size_bytes=10) for number in range(11)]
-    journal.plans.record_plan(plan, now_s=time.time())
     fake = Fake()
-    summary = run(fake, journal, bytes_per_s=100)
+    summary = run(fake, journal, plan, bytes_per_s=100)
     assert summary.pushed == 11 and summary.seconds >= 0.9
-    journal.plans.record_plan(
-        [dataclasses.replace(each, item_id=f"x{each.item_id}") for each in plan], now_s=time.time()
-    )
     # What is there already costs nothing.
-    assert run(fake, journal, bytes_per_s=10, parallel=1).seconds < 5
+    plan = [dataclasses.replace(each, item_id=f"x{each.item_id}") for each in plan]
+    assert run(fake, journal, plan, bytes_per_s=10, parallel=1).seconds < 9
 
 
 @pytest.mark.parametrize("removes_open", [False, True])
@@ -134,8 +130,8 @@ def test_a_file_that_the_server_keeps_is_no_fault_of_the_cache(
     fake.removes_open = removes_open
     for number in range(3):
         fake.held[f"/k{number}"] = Held(f"/k{number}", 10, 10, True, 1, False)
-    journal.plans.record_plan([item(n, "evict", name=f"/k{n}") for n in range(3)], now_s=time.time())
-    summary = run(fake, journal, breaker=2, parallel=1, timeout_s=1.0, attempts=1)
+    plan = [item(n, "evict", name=f"/k{n}") for n in range(3)]
+    summary = run(fake, journal, plan, breaker=2, parallel=1, timeout_s=1.0, attempts=1)
     assert (summary.stopped is None, journal.reports.faults("c")) == (
         not removes_open,
         {"cache": 2} if removes_open else {"file": 3},
@@ -166,8 +162,7 @@ def test_the_guard_knows_the_caches_clock(
     fake = Fake()
     fake.removes_open, fake.skew_s = True, skew_s
     fake.held["/e"] = Held("/e", 10, 10, True, int(time.time()) - age_s, False)
-    journal.plans.record_plan([item(1, "evict", name="/e")], now_s=time.time())
-    run(fake, journal, evict_guard_s=600)
+    run(fake, journal, [item(1, "evict", name="/e")], evict_guard_s=600)
     (receipt,) = journal.reports.receipts()
     assert receipt["state"] == ("failed" if reason else "done") and (reason or "") in (receipt["error"] or "")
 
@@ -176,8 +171,7 @@ def test_a_file_of_another_size_than_planned_has_changed(journal: Journal) -> No
     fake = Fake()
     fake.held["/old"] = Held("/old", 9, 9, True, 1, False)
     plan = [dataclasses.replace(item(n, name=name), size_bytes=11) for n, name in enumerate(("/old", "/new"))]
-    journal.plans.record_plan(plan, now_s=time.time())
-    assert run(fake, journal).failed == 2
+    assert run(fake, journal, plan).failed == 2
     errors = [row["error"] for row in journal.reports.receipts()]
     assert "the cache holds a complete file of 9 bytes" in errors[0] and "changed at its source" in errors[0]
     assert "its source has a file of 10 bytes" in errors[1]
@@ -188,9 +182,8 @@ def test_touches_follow_the_age_of_unpinned_files(journal: Journal) -> None:
     ages = {"/pinned-old": 500, "/pinned-young": 300, "/oldest": 800, "/other": 10}
     fake.held = {name: Held(name, 10, 10, True, now - age, False) for name, age in ages.items()}
     plan = [item(n, "pin", name=f"/pinned-{age}") for n, age in enumerate(("old", "young"))]
-    journal.plans.record_plan(plan, now_s=now)
     # Half of 800 s: the older one would be in the tail soon.
-    summary = run(fake, journal, touch_every_s=None)
+    summary = run(fake, journal, plan, touch_every_s=None)
     assert (summary.pushed, summary.already_done, fake.log) == (1, 1, ["touch /pinned-old"])
 
 
@@ -198,8 +191,7 @@ def test_a_last_use_of_the_future_keeps_no_pin_from_its_touch(journal: Journal) 
     # As a forged datagram of the g-stream tells it, or a server whose clock was wrong.
     fake = Fake()
     fake.held["/p"] = Held("/p", 10, 10, True, int(time.time()) + 400 * DAY_S, False)
-    journal.plans.record_plan([item(1, "pin", name="/p")], now_s=time.time())
-    assert run(fake, journal, touch_every_s=600).pushed == 1
+    assert run(fake, journal, [item(1, "pin", name="/p")], touch_every_s=600).pushed == 1
     assert fake.log == ["touch /p"]
     (pin,) = journal.reports.receipts()
     assert pin["state"] == "done" and not journal.reports.due_pins("c", now_s=time.time(), touch_every_s=600)
@@ -211,8 +203,7 @@ def test_a_record_of_1970_stops_no_touches(journal: Journal) -> None:
         "/x": Held("/x", 10, 10, True, 1, False),
         "/p": Held("/p", 10, 10, True, now - MOST_S, False),
     }
-    journal.plans.record_plan([item(1, "pin", name="/p")], now_s=now)
-    run(fake, journal, touch_every_s=None)
+    run(fake, journal, [item(1, "pin", name="/p")], touch_every_s=None)
     assert fake.log == ["touch /p"]
 
 
@@ -235,7 +226,7 @@ def test_long_looks_at_files_and_slow_touches_keep_the_lease(
 
     def touched(_verb: str, _name: str) -> None:
         clock[0] += 2 * LEASE_S / 3
-        kept.append(eventually(holder_later, 5))
+        kept.append(eventually(holder_later))
 
     fake = Slow()
     ages = {"/pinned": 5, "/other": 10_000}

@@ -61,7 +61,7 @@ def server(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Session]]:
             }
             login = {"auth_type": "userpass", "username": "u", "password": "p-of-the-test", "account": "root"}
             return Session(
-                RucioAccess(url=url, tokens=tmp_path / "tokens", timeout_s=5, attempts=1, **login),
+                RucioAccess(url=url, tokens=tmp_path / "tokens", timeout_s=60, attempts=1, **login),
                 pause=lambda _s: None,
             )
 

@@ -56,7 +56,7 @@ class World:
             return NAME
 
         self.canary.step(held)
-        eventually(lambda: not tried or self.canary._trial.is_over, 5)
+        eventually(lambda: not tried or self.canary._trial.is_over)
         self.canary.step(held)
         return bool(tried)
 

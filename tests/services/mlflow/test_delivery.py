@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import free_ports
 from planted_region import DAY, MLFLOW_WARNINGS, Knobs, Mlflow, away, fit, planted, registry
 
 from features.common.errors import ServiceError
@@ -149,11 +148,12 @@ def test_a_training_that_finishes_while_another_begins_does_not_end_that(
 
     monkeypatch.setattr(Path, "iterdir", renamed_meanwhile)
     spool.Spool(tmp_path).discard()
+    assert [path.name for path in listed(tmp_path)] == ["b" * 32]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
 def test_a_server_that_is_away_is_named_soon(host: str) -> None:
     start = time.monotonic()
     with pytest.raises(ServiceError, match=host):
-        Registry(f"http://{host}:{free_ports(1)[0]}", "unused", "cachecast-test")
-    assert time.monotonic() - start < 12
+        Registry(f"http://{host}:9", "unused", "cachecast-test")
+    assert time.monotonic() - start < 60

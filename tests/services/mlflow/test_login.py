@@ -50,6 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
             f"{url}/api/2.0/mlflow/users/create",
             json={"username": READER[0], "password": READER[1]},
             auth=OWNER,
+            timeout=60,
         )
         assert answer.is_success, answer.text
         yield Asked(url, folder)
@@ -63,10 +64,9 @@ def login(monkeypatch: pytest.MonkeyPatch, user: tuple[str, str]) -> None:
 def test_without_a_login_nothing_is_read_or_written(server: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(server.folder))
     for path in ("registered-models/search", "experiments/search?max_results=1"):
-        assert httpx.get(f"{server.url}/api/2.0/mlflow/{path}").status_code == 401
-    put = httpx.put(
-        f"{server.url}/api/2.0/mlflow-artifacts/artifacts/0/run/artifacts/bundle.json", content=b"x"
-    )
+        assert httpx.get(f"{server.url}/api/2.0/mlflow/{path}", timeout=60).status_code == 401
+    artifact = f"{server.url}/api/2.0/mlflow-artifacts/artifacts/0/run/artifacts/bundle.json"
+    put = httpx.put(artifact, content=b"x", timeout=60)
     assert put.status_code == 401
     with pytest.raises(ServiceError, match="401"):
         Registry(server.url, "", "cachecast")

@@ -23,7 +23,7 @@ class FaultyProxy:
     def __init__(self, url: str) -> None:
         self.url = url
         self.faults: deque[str] = deque()
-        self.slow_s = 3.0
+        self.slow_s = 5.0
         self.paths: list[str] = []
         self.lie: Lie = lambda _method, _path: None
 

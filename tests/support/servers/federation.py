@@ -14,7 +14,7 @@ from prefetch.xcache.redirector import Redirector
 
 # The defaults wait for 90 s at the start, 5 s for a look-up, and 10 min for a node that is lost.
 _DELAYS = "cms.delay startup 1 lookup 1 servers 1 qdl 1 drop 2 discard 2\n"
-_LOGIN_S = 20
+_LOGIN_S = 120
 
 
 def _exported(how: str) -> str:

@@ -31,7 +31,7 @@ def address_of(url: str) -> Address:
 def ranges_s(address: Address) -> float:
     """Seconds until a new connection has the whole answer of `/serverRanges`. Raises OSError."""
     began_s = time.monotonic()
-    with socket.create_connection(address, timeout=10) as connection:
+    with socket.create_connection(address, timeout=60) as connection:
         connection.sendall(_RANGES)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     if not answer.startswith(b"HTTP/1.1 200 "):

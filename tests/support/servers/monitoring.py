@@ -46,10 +46,6 @@ def close(lfn: str, size: int, at_s: int, **changed: object) -> dict[str, Any]:
     return {"event": "file_close", "lfn": lfn, "remotes": ["origin:1094"]} | numbers | read | changed
 
 
-_HEARD_WITHIN_S = 40.0
-"""A close that meets a block on its way to the disk is reported half a minute late."""
-
-
 def _sources(captures: Path) -> list[ReportSender]:
     """Who has sent the g-stream's datagrams, the last one last."""
     return [
@@ -75,7 +71,7 @@ class Sender:
     @staticmethod
     def heard(captures: Path) -> Sender:
         """The server that captures name last, as everybody can read who reads them."""
-        sources = eventually(lambda: _sources(captures), _HEARD_WITHIN_S)
+        sources = eventually(lambda: _sources(captures))
         assert sources, "the server reports nothing"
         host, inst, port, stod, sid = sources[-1].key
         return Sender(host, int(port), inst, sources[-1].site, stod, sid, sources[-1].pseq)

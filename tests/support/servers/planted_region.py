@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pytest
-from daemons import free_ports
 from local_engines import LOCAL
 
 from features.common.times import as_of_label, day_label
@@ -104,7 +103,7 @@ def settings_of(tables: Tables, at: Mlflow, *, max_age_s: int = 90 * DAY) -> Set
 
 def away(*, patience: int) -> Mlflow:
     """A server that nobody answers for."""
-    return Mlflow(uri=f"http://127.0.0.1:{free_ports(1)[0]}", patience=patience)
+    return Mlflow(uri="http://127.0.0.1:9", patience=patience)
 
 
 def planted(root: Path) -> Tables:

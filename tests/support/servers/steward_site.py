@@ -18,6 +18,9 @@ from commands import COMMAND
 from daemons import NoServer, open_folder
 from waiting import eventually
 
+from features.common.errors import TargetUnavailable
+from jobs.local_site.demo.site import MARKS
+from jobs.local_site.demo.xcache import XCache
 from jobs.local_site.local.process import free_ports
 from jobs.local_site.local.xrootd import Loopback, loopback
 from prefetch.actions import Action
@@ -60,6 +63,7 @@ class Site:
         self.folder, self.servers, self._spaces = folder, servers, spaces
         self.target = XCacheTarget("cache", servers.cache_url, servers.namespace, spaces=spaces)
         self.captures, self.conf = folder / "captures", folder / "conf"
+        self._job = XCache(servers, self.captures, MARKS)
         self.port, self._n_started = port, 0
         self._running: list[subprocess.Popen[bytes]] = []
         # The server takes space for a new file twice, and looks for what is free once a minute.
@@ -189,15 +193,27 @@ class Site:
         assert eventually(self.is_emptied), self.held()
 
     def is_emptied(self) -> bool:
-        """Ask for all files to go; those that the cache still has in hand go when asked again."""
-        for held in self.target.inventory():
-            self.target.evict(held.name, timeout_s=20)
+        """Ask for all files to go; those that the cache still has in hand go when asked again.
+
+        Not those of an inventory, which no server vouches for whose files go meanwhile.
+        """
+        root = self.servers.namespace
+        with contextlib.suppress(TargetUnavailable, FileNotFoundError):
+            for record in root.rglob("*.root.cinfo"):
+                self.target.evict(f"/{record.relative_to(root).with_suffix('')}", timeout_s=20)
         return not self.held()
+
+    def knows_pins(self, *names: str) -> bool:
+        """Whether a steward has read in the journal that these files are pinned."""
+        pins = self.figures_file.with_suffix(".pins")
+        return pins.exists() and set(names) <= json.loads(pins.read_text()).keys()
 
     def refused(self) -> str:
         """What a steward says that does not begin."""
         words = ["steward", "--cache", "cache", "--conf", str(self.conf)]
-        done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [*COMMAND, *words], capture_output=True, text=True, timeout=STARTS_WITHIN_S, check=False
+        )
         assert done.returncode == 1
         return done.stderr
 
@@ -209,9 +225,8 @@ class Site:
         return names
 
     def read(self, name: str) -> None:
-        """Read a file as a job does."""
-        with RemoteFile(f"{self.servers.cache_url}/{name}", time.monotonic() + 60) as remote:
-            assert remote.read_all() == MIB
+        """Read a file as a job does that closes it once it is on the disk: else its report may come late."""
+        assert self._job.read_and_settle(name) == MIB
 
     def read_all(self, names: list[str]) -> list[str]:
         """Read files one after the other; the same names."""

@@ -13,7 +13,7 @@ STOPPED_AT_ONCE = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 Given = TypeVar("Given")
 
 
-def eventually(so: Callable[[], Given], within_s: float = 90.0, every_s: float = 0.05) -> Given:
+def eventually(so: Callable[[], Given], within_s: float = PATIENCE_S, every_s: float = 0.05) -> Given:
     """What `so` gives, asked again and again until that is true, or the time is over.
 
     Asking takes a fifth of a core at most: what is waited for needs the rest.

@@ -7,7 +7,14 @@ from pathlib import Path
 from daemons import open_folder
 
 from jobs.local_site.local.xrootd import Loopback, loopback
+from prefetch.target import CacheTarget
 from prefetch.xcache.receiver import collecting
+
+
+def has_ended(target: CacheTarget, name: str) -> bool:
+    """Whether a cache has noted the end of the last use of a file; a busy one does so up to 30 s late."""
+    held = target.confirm(name).held
+    return held is not None and held.last_detach_s is not None and not held.is_open
 
 
 @contextmanager

@@ -1,7 +1,11 @@
 """The demo's folders and caches, on a machine without an XRootD server too, and what it says of a pair."""
 
+import itertools
+import os
 import stat
+import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from captures import read_capture
@@ -79,3 +83,29 @@ def test_a_demo_starts_afresh_but_never_deletes_what_is_not_its_own(tmp_path: Pa
     with pytest.raises(InputError, match="was not made by a demo"):
         fresh(tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_a_slow_read_leaves_the_close_its_wait_for_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a busy cache reports the close half a minute late."""
+    now_s, pauses, file = [0.0], itertools.count(1), tmp_path / "f"
+
+    def read() -> int:
+        now_s[0] += 60
+        return 4096
+
+    def pause(_s: float) -> None:
+        now_s[0] += 0.01
+        if next(pauses) == 3:
+            file.write_bytes(os.urandom(4096))
+
+    remote = mock.MagicMock()
+    remote.return_value.__enter__.return_value.read_all = read
+    remote.return_value.__exit__ = mock.Mock(side_effect=lambda *_: file.stat() and None)
+    with monkeypatch.context() as patched:
+        patched.setattr(xcache, "RemoteFile", remote)
+        patched.setattr(time, "monotonic", lambda: now_s[0])
+        patched.setattr(time, "sleep", pause)
+        cache = xcache.XCache(mock.Mock(namespace=tmp_path), tmp_path / "gstream", MARKS)
+        assert cache.read_and_settle("/f") == 4096
