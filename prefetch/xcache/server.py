@@ -1,7 +1,6 @@
 """What depends on a server's version, and the logins to servers."""
 
 import base64
-import binascii
 import dataclasses
 import hashlib
 import json
@@ -168,7 +167,7 @@ def _claims(token: bytes) -> dict[str, Any]:
     parts = token.split(b".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
-    except (IndexError, ValueError, RecursionError, binascii.Error):
+    except (IndexError, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) and len(parts) == 3 else {}
 
