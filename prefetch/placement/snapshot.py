@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common import strict_json
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray, joined
 from features.common.errors import InputError
 from replay.ranges import KeyArray, key_of, keys_of, scores
 
@@ -197,13 +197,11 @@ def snapshot_of(
     order = np.argsort(keys, kind="stable")
     rank = np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
-    item = np.concatenate([np.empty(0, np.int64), *(holding.item for holding in holdings)])
+    none = CacheHolding(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    item, cached_bytes, predicted_bytes = joined([none, *holdings])
     cache = np.repeat(np.arange(len(holdings)), [holding.item.size for holding in holdings])
     size = size_bytes[item]
-    cached = fraction(np.concatenate([np.empty(0), *(holding.cached_bytes for holding in holdings)]), size)
-    predicted = fraction(
-        np.concatenate([np.empty(0), *(holding.predicted_bytes for holding in holdings)]), size
-    )
+    cached, predicted = fraction(cached_bytes, size), fraction(predicted_bytes, size)
     rows = np.flatnonzero((cached > 0) | (predicted > 0))
     rows = rows[np.argsort(rank[item[rows]], kind="stable")]
     n_rows = np.bincount(rank[item[rows]], minlength=len(items))
