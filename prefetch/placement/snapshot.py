@@ -107,24 +107,6 @@ class Snapshot:
         return Fractions(size, cached, predicted)
 
 
-NOTHING = Snapshot(
-    "",
-    (),
-    (),
-    {},
-    {},
-    np.empty(0, np.uint64),
-    np.empty((0, MAX_SITES), np.uint8),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int64),
-    np.zeros(1, np.uint32),
-    np.empty(0, np.uint8),
-    np.empty(0, np.float32),
-    np.empty(0, np.float32),
-)
-"""What is known before the first refresh."""
-
-
 def dump(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes: its arrays and, as JSON, its names, and a checksum."""
     names = {"as_of": snapshot.as_of, "sites": snapshot.sites, "caches": snapshot.caches}
@@ -225,6 +207,20 @@ def snapshot_of(
 def fraction(held_bytes: FloatArray, size_bytes: FloatArray) -> FloatArray:
     """Bytes held as a share of the size, 0 to 1; 0 where the size is 0."""
     return np.minimum(held_bytes / np.maximum(size_bytes, 1.0), 1.0) * (size_bytes > 0)
+
+
+NOTHING = snapshot_of(
+    as_of="",
+    sites=(),
+    caches=(),
+    capacities={},
+    datasets=np.empty(0, np.uint64),
+    placed=np.empty((0, MAX_SITES), np.uint8),
+    items=(),
+    size_bytes=np.empty(0),
+    holdings=(),
+)
+"""What is known before the first refresh."""
 
 
 _CHUNK = 100_000
