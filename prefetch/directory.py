@@ -42,7 +42,7 @@ class DirectoryTarget:
 
     def __init__(self, name: str, origin: Path, root: Path) -> None:
         self.name = name
-        self._origin = origin.resolve()
+        self._origin = Path(os.path.realpath(origin))
         self.namespace = root / "files"
         self.gstream = root / "gstream.txt"
         self._tmp = root / "tmp"

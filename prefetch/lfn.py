@@ -1,6 +1,7 @@
 """Names of files: the check before one becomes a path, a URL or a command, and Rucio's names and places."""
 
 import hashlib
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -44,8 +45,8 @@ def reported(name: str) -> str:
 def path_below(root: Path, name: str, suffix: str = "", *, spaces: Sequence[Path] = ()) -> Path:
     """The path of file `name` in `root`, or by a link in `spaces`; PushRejected if it leads elsewhere."""
     path = root / (checked_lfn(name)[1:] + suffix)
-    target = path.resolve()
-    if not any(target.is_relative_to(folder.resolve()) for folder in (root, *spaces)):
+    target = Path(os.path.realpath(path))  # `resolve` fails of a link to itself
+    if not any(target.is_relative_to(os.path.realpath(folder)) for folder in (root, *spaces)):
         raise PushRejected(f"file {name[:200]!r} leads out of its folder by a link")
     return path
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray, short_repr
+from features.common.arrays import IntArray, short_repr, taken
 from features.common.jit import bare
 from features.common.units import as_bytes
 from replay.trace import IndexArray, ItemArray, Trace, window
@@ -94,15 +94,15 @@ def lru_curve(trace: Trace, *, count_from_s: int | None = None) -> Curve:
     last, read_before = np.full(trace.n_items, -1, np.int32), np.zeros(trace.n_items, np.int64)
     rereads = _rereads(trace.n_accesses)
     n = int(_list_rereads(_Accesses(trace.item, trace.size_bytes, first), last, read_before, rereads))
-    rereads, spare = _part(rereads, slice(n)), _rereads(n)
+    rereads, spare = taken(rereads, slice(n)), _rereads(n)
     sums, places = np.zeros(_DIGIT, np.int64), np.zeros(1 << _SORT_BITS, np.int64)
     n_digits = -(-trace.n_accesses.bit_length() // _DIGIT_BITS)
     for shift in reversed(range(0, n_digits * _DIGIT_BITS, _DIGIT_BITS)):
         _subtract_rereads(rereads, spare, shift, sums, places[:_DIGIT])
         rereads, spare = spare, rereads
     if first:
-        rereads = _part(rereads, rereads.distance >= 0)
-        spare = _part(spare, slice(rereads.distance.size))
+        rereads = taken(rereads, rereads.distance >= 0)
+        spare = taken(spare, slice(rereads.distance.size))
     n_bits = int(rereads.distance.max(initial=0)).bit_length()
     for shift in range(0, n_bits, _SORT_BITS):
         _sort_by_digit(rereads, spare, shift, places)
@@ -152,10 +152,6 @@ class _Rereads(NamedTuple):
 
 def _rereads(n: int) -> _Rereads:
     return _Rereads(np.empty(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64))
-
-
-def _part(rereads: _Rereads, which: slice | BoolArray) -> _Rereads:
-    return _Rereads(rereads.since[which], rereads.distance[which], rereads.amount[which])
 
 
 @bare

@@ -24,7 +24,7 @@ from replay.config import CacheConfig
 from replay.engine import Run
 from replay.policies import POLICIES, canonical
 from replay.ranges import layout_of
-from replay.result import NO_FILL, Fill, Hourly, Result
+from replay.result import Fill, Hourly, Result
 from replay.trace import ItemArray, Trace, Window, window
 
 NOWHERE = -1
@@ -335,8 +335,6 @@ def _hours(parts: Sequence[Hourly]) -> Hourly:
 def _fills(parts: Sequence[Fill]) -> Fill:
     """Total usage; in an hour without an access, a cache counts with that of its last one that has any."""
     hours = np.unique(np.concatenate([part.time_s for part in parts]))
-    if not hours.size:
-        return NO_FILL
     used = np.zeros(hours.size, np.int64)
     for part in parts:
         last = np.searchsorted(part.time_s, hours, side="right") - 1

@@ -123,10 +123,9 @@ def positions(names: Iterable[str]) -> FloatArray:
     return np.frombuffer(digests, "<u8") / 2.0**64
 
 
-def preferences(slots: Iterable[int], servers: Mapping[str, float]) -> FloatArray:
+def preferences(servers: Mapping[str, float]) -> FloatArray:
     """How much each slot prefers each server (weights by name), float[slots, servers]; higher is better."""
-    keys = np.fromiter(slots, np.uint64)
-    return scores(keys, list(servers), list(servers.values()))
+    return scores(np.arange(SLOTS, dtype=np.uint64), list(servers), list(servers.values()))
 
 
 def merged(ranges: Iterable[Range]) -> Layout:
@@ -141,7 +140,7 @@ def merged(ranges: Iterable[Range]) -> Layout:
 
 def _covered(layout: Layout, stand_ins: Mapping[str, float]) -> Iterator[Range]:
     names = list(stand_ins)
-    best = preferences(range(SPACE // SLOT), stand_ins).argmax(axis=1).tolist()
+    best = preferences(stand_ins).argmax(axis=1).tolist()
     start = 0
     for owner, upper in layout.ranges:
         if owner in stand_ins:
@@ -162,7 +161,7 @@ def _layout(sizes: tuple[tuple[str, float], ...]) -> Layout:
     free = [SLOT] * SLOTS
     taken: list[list[tuple[str, int]]] = [[] for _ in range(SLOTS)]
     # The weights are shares, not sizes, so that the result does not depend on the unit.
-    order = np.argsort(-preferences(range(SLOTS), units), axis=None, kind="stable")
+    order = np.argsort(-preferences(units), axis=None, kind="stable")
     for pair in order.tolist():
         slot, server = divmod(pair, len(names))
         n = min(free[slot], left[server])

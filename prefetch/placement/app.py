@@ -173,14 +173,12 @@ class Api:
     ) -> dict[str, str]:
         """Let a client site be served by a site's caches. Needs the operators' token."""
         self._service.check_sites([cache_site])
-        await self._keeper.change(
-            lambda db: db.serve(client, cache_site), lambda s: s.serve(client, cache_site)
-        )
+        await self._keeper.change(lambda of: of.serve(client, cache_site))
         return {client: cache_site}
 
     async def unserve(self, client: Annotated[SiteName, Body(embed=True)]) -> dict[str, str]:
         """Let a client site be served by its own caches again. Needs the operators' token."""
-        await self._keeper.change(lambda db: db.serve(client, None), lambda s: s.serve(client, None))
+        await self._keeper.change(lambda of: of.serve(client, None))
         return {}
 
     async def reassign(self, dataset: Dataset, sites: str) -> PlainTextResponse:
@@ -188,13 +186,13 @@ class Api:
         did = messages.dataset_of(messages.checked_name(dataset))
         names = tuple(messages.checked_site(site) for site in sites.split(","))
         self._service.check_sites(names)
-        await self._keeper.change(lambda db: db.reassign(did, names), lambda s: s.reassign(did, names))
+        await self._keeper.change(lambda of: of.reassign(did, names))
         return PlainTextResponse("Done.")
 
     async def unassign(self, dataset: Dataset) -> PlainTextResponse:
         """Place a dataset by its popularity again. Needs the operators' token."""
         did = messages.dataset_of(messages.checked_name(dataset))
-        await self._keeper.change(lambda db: db.reassign(did, None), lambda s: s.reassign(did, None))
+        await self._keeper.change(lambda of: of.reassign(did, None))
         return PlainTextResponse("Done.")
 
     async def score(self, request: Request) -> Score:

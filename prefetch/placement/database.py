@@ -192,13 +192,11 @@ class Synchroniser:
             self._service.take(stored, snapshot)
             self._fault, self.synced_at_s = self._damage, self._service.now_s()
 
-    async def change(
-        self, store: Callable[[PlacementTables], None], follow: Callable[[Service], None]
-    ) -> None:
+    async def change(self, make: Callable[[PlacementTables | Service], None]) -> None:
         """Make an operator's change: first in the database, then in memory. Raises ServiceError."""
         async with self._one_at_a_time:
-            await asyncio.to_thread(store, self._database)
-            follow(self._service)
+            await asyncio.to_thread(make, self._database)
+            make(self._service)
 
     def _exchange(self, pending: Pending) -> tuple[Stored, Snapshot | None]:
         stored = self._database.sync(pending)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from features.common import strict_json
-from features.common.arrays import FloatArray, IntArray
+from features.common.arrays import FloatArray, IntArray, joined
 from features.common.errors import InputError
 from replay.ranges import KeyArray, key_of, keys_of, scores
 
@@ -107,24 +107,6 @@ class Snapshot:
         return Fractions(size, cached, predicted)
 
 
-NOTHING = Snapshot(
-    "",
-    (),
-    (),
-    {},
-    {},
-    np.empty(0, np.uint64),
-    np.empty((0, MAX_SITES), np.uint8),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int64),
-    np.zeros(1, np.uint32),
-    np.empty(0, np.uint8),
-    np.empty(0, np.float32),
-    np.empty(0, np.float32),
-)
-"""What is known before the first refresh."""
-
-
 def dump(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes: its arrays and, as JSON, its names, and a checksum."""
     names = {"as_of": snapshot.as_of, "sites": snapshot.sites, "caches": snapshot.caches}
@@ -197,13 +179,11 @@ def snapshot_of(
     order = np.argsort(keys, kind="stable")
     rank = np.empty(order.size, np.int64)
     rank[order] = np.arange(order.size)
-    item = np.concatenate([np.empty(0, np.int64), *(holding.item for holding in holdings)])
+    none = CacheHolding(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    item, cached_bytes, predicted_bytes = joined([none, *holdings])
     cache = np.repeat(np.arange(len(holdings)), [holding.item.size for holding in holdings])
     size = size_bytes[item]
-    cached = fraction(np.concatenate([np.empty(0), *(holding.cached_bytes for holding in holdings)]), size)
-    predicted = fraction(
-        np.concatenate([np.empty(0), *(holding.predicted_bytes for holding in holdings)]), size
-    )
+    cached, predicted = fraction(cached_bytes, size), fraction(predicted_bytes, size)
     rows = np.flatnonzero((cached > 0) | (predicted > 0))
     rows = rows[np.argsort(rank[item[rows]], kind="stable")]
     n_rows = np.bincount(rank[item[rows]], minlength=len(items))
@@ -227,6 +207,20 @@ def snapshot_of(
 def fraction(held_bytes: FloatArray, size_bytes: FloatArray) -> FloatArray:
     """Bytes held as a share of the size, 0 to 1; 0 where the size is 0."""
     return np.minimum(held_bytes / np.maximum(size_bytes, 1.0), 1.0) * (size_bytes > 0)
+
+
+NOTHING = snapshot_of(
+    as_of="",
+    sites=(),
+    caches=(),
+    capacities={},
+    datasets=np.empty(0, np.uint64),
+    placed=np.empty((0, MAX_SITES), np.uint8),
+    items=(),
+    size_bytes=np.empty(0),
+    holdings=(),
+)
+"""What is known before the first refresh."""
 
 
 _CHUNK = 100_000

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, Ids, IntArray, pages
+from features.common.arrays import FloatArray, Ids, IntArray, joined, pages, taken
 from prefetch.steward.clock import uptime_s
 from prefetch.target import CacheTarget, Held
 from replay.access_context import MOST_KINDS, extension
@@ -103,14 +103,6 @@ class Records(NamedTuple):
             np.array([held.last_use_s or held.last_detach_s or math.nan for held in some], np.float64),
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[Records]) -> Records:
-        none = cls.of([], lambda _: 0)
-        return cls._make(map(np.concatenate, zip(none, *parts, strict=True)))
-
-    def taken(self, which: IntArray | BoolArray) -> Records:
-        return Records._make(column[which] for column in self)
-
     def used_by(self, now_s: float) -> FloatArray:
         """The last uses, s since 1970; a file without one, or with one to come, is used at `now_s`."""
         return np.fmin(self.used_s, now_s)
@@ -118,6 +110,9 @@ class Records(NamedTuple):
     def newest_s(self) -> float | None:
         """The newest use that can be believed, s since 1970; None: none is recorded."""
         return newest_use_s(self.used_s[~np.isnan(self.used_s)])
+
+
+NO_RECORDS: Final = Records.of([], lambda _: 0)
 
 
 class Listing(NamedTuple):
@@ -143,14 +138,15 @@ def listed(target: CacheTarget, *, now_s: float) -> Listing:
     gc.disable()  # a million new names hold no garbage, and each search for some looks at all of them
     try:
         some = pages(target.inventory(), FILES_AT_ONCE)
-        records = Records.joined([Records.of(held, lambda file: names.add(file.name)) for held in some])
+        parts = (Records.of(held, lambda file: names.add(file.name)) for held in some)
+        records = joined([NO_RECORDS, *parts])
     finally:
         gc.enable()
         gc.freeze()
     if records.file.size > len(names):  # a folder listed a name twice: what was read last counts
         last = np.zeros(len(names), np.int64)
         last[records.file] = np.arange(records.file.size)
-        records = records.taken(last)
+        records = taken(records, last)
     _, size_bytes, n_bytes, _ = records
     return Listing(names, size_bytes, n_bytes, records.used_by(now_s), records.newest_s(), now_s, began_s)
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from features.common.arrays import pages
-from prefetch.steward.book import FILES_AT_ONCE, Book, Listing, Records, newest_use_s
+from features.common.arrays import joined, pages, taken
+from prefetch.steward.book import FILES_AT_ONCE, NO_RECORDS, Book, Listing, Records, newest_use_s
 from prefetch.steward.clock import uptime_s
 from prefetch.steward.feed import Report
 from prefetch.steward.follower import SETTLED_S, Follower
@@ -36,7 +36,7 @@ class Rescan:
         self._began_s = now_s
         self._files = pages(target.inventory(some_held(book)), FILES_AT_ONCE)
         self._seen = np.zeros(len(book), np.bool_)
-        self._unreported: list[Records] = []
+        self._unreported = [NO_RECORDS]
         self._uses_s = array("d")
 
     @property
@@ -53,9 +53,9 @@ class Rescan:
             self._take(some)
             return False
         # Uses that nobody reported count in their order.
-        unreported = Records.joined(self._unreported)
+        unreported = joined(self._unreported)
         used_s = unreported.used_by(self._began_s)
-        self._pass_on(unreported.taken(np.lexsort((unreported.file, used_s))))
+        self._pass_on(taken(unreported, np.lexsort((unreported.file, used_s))))
         self._remove_unseen()
         return True
 
@@ -64,8 +64,8 @@ class Rescan:
         self._uses_s.extend(files.used_s[~np.isnan(files.used_s)])
         self._seen[files.file[files.file < self._seen.size]] = True
         is_known = self._follower.looked_since(files.file, files.used_by(self._began_s))
-        self._pass_on(files.taken(is_known))
-        self._unreported.append(files.taken(~is_known))
+        self._pass_on(taken(files, is_known))
+        self._unreported.append(taken(files, ~is_known))
 
     def _pass_on(self, files: Records) -> None:
         self._follower.take_inventory(files.file, files.n_bytes, files.used_by(self._began_s), self._began_s)

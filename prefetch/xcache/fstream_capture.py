@@ -6,7 +6,6 @@ Datagrams count in the order they stand: a close ends an open of the same datagr
 """
 
 import base64
-import binascii
 import codecs
 import dataclasses
 import functools
@@ -128,7 +127,7 @@ class FstreamReader:
                 yield Fault(f"not of the f-stream: {code}", remote)
                 return
             packet = fstream.decode(datagram)
-        except (InputError, binascii.Error, ValueError) as error:
+        except (InputError, ValueError) as error:
             yield Fault("malformed datagram", f"{remote}: {error}")
             return
         server = _server(remote, packet.stod, packet.server_id)

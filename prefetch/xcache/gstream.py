@@ -9,7 +9,6 @@ as one line of JSON: see `events.frame`. Numbers of datagrams show how many are 
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import os
 import re
@@ -161,17 +160,15 @@ class CaptureReader:
                 self.n_malformed += 1
 
     def _binary(self, record: dict[str, Any]) -> Iterator[Event]:
+        is_packet = record.get("code") == fstream.CODE
         try:
             datagram = base64.b64decode(str(record.get("data")), validate=True)
-            if record.get("code") != fstream.CODE:
-                yield fstream.decode_session(datagram)
-                return
-            packet = fstream.decode(datagram)
-        except (InputError, binascii.Error):
+            event: Event = fstream.decode(datagram) if is_packet else fstream.decode_session(datagram)
+        except (InputError, ValueError):  # also for a text that is no ASCII
             self.n_malformed += 1
             return
-        note(self._numberings, packet, 0)
-        yield packet
+        note(self._numberings, event, 0)
+        yield event
 
 
 def _opened(name: str, path: Path | InputFile) -> int:

@@ -1,7 +1,6 @@
 """What depends on a server's version, and the logins to servers."""
 
 import base64
-import binascii
 import dataclasses
 import hashlib
 import json
@@ -168,7 +167,7 @@ def _claims(token: bytes) -> dict[str, Any]:
     parts = token.split(b".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
-    except (IndexError, ValueError, RecursionError, binascii.Error):
+    except (IndexError, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) and len(parts) == 3 else {}
 
@@ -181,7 +180,8 @@ def _fault(claims: dict[str, Any], name: str, audience: str | None) -> str | Non
         return "it holds no token with an end"
     if (left_s := ends_s - time.time()) < _ENDS_S:
         return f"it expired {-left_s:.0f} s ago" if left_s < 0 else f"it expires in {left_s:.0f} s"
-    audiences = _texts(claims.get("aud"))
+    stated = claims.get("aud")
+    audiences = [str(text) for text in (stated if isinstance(stated, list) else [stated])]
     if audience is not None and not {audience, *_ANY} & set(audiences):
         return f"its audience is {_in_words(audiences)}, not {audience}"
     scopes = scope.split()
@@ -195,10 +195,6 @@ def _fault(claims: dict[str, Any], name: str, audience: str | None) -> str | Non
 def _is_below(name: str, path: str) -> bool:
     folder = path.rstrip("/")
     return name == folder or name.startswith(f"{folder}/")
-
-
-def _texts(value: object) -> list[str]:
-    return [str(text) for text in (value if isinstance(value, list) else [value])]
 
 
 def _in_words(texts: Collection[str]) -> str:

@@ -13,9 +13,9 @@ from features.stream.state import Read
 from replay.access_context import QueuedReads
 from replay.kernels import followed as order_of
 from replay.kernels import heuristics
-from replay.kernels.agenda import DUE_S, WHAT, Agenda, enter, new_agenda, next_s, strike
 from replay.kernels.auto import Learnt
 from replay.kernels.followed import Ask, Event, Followed
+from replay.kernels.heap import Agenda, enter, new_agenda, next_s, strike
 from replay.kernels.heuristics import ALL, LRU, Heuristic, new_heuristic, without_turns
 from replay.kernels.links import newer, oldest
 from replay.kernels.scored_files import Eviction
@@ -164,12 +164,13 @@ def serve(cache: Cache, order: Followed, reads: Reads, begins_s: FloatArray) -> 
         i = sums[SERVED]
         now_s = reads.time_s[i]
         is_due = next_s(agenda) <= now_s
-        due_s = agenda.rows[0, DUE_S] if is_due else now_s
+        due_s = agenda.heap.key[0] if is_due else now_s
         while reads.n_told[0] < reads.queued.at_s.size and reads.queued.at_s[reads.n_told[0]] <= due_s:
             k = reads.n_told[0]
             order_of.tell(wide(reads.queued.file[k]), reads.queued.due_s[k], *order)
             reads.n_told[0] += 1
-        kind, of = (agenda.rows[0, WHAT] % N_KINDS, agenda.rows[0, WHAT] // N_KINDS) if is_due else (READ, i)
+        thing = agenda.heap.what[0]
+        kind, of = (thing % N_KINDS, thing // N_KINDS) if is_due else (READ, i)
         if begins_s.size:
             is_read = kind == SEEN or (kind == READ and delays.seen_s == 0)
             asks_s = reads.time_s[of] if kind == SEEN else due_s

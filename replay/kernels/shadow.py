@@ -1,7 +1,5 @@
 """A shadow cache, which is only simulated, and follows an order of eviction without a model."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +20,6 @@ class Inventory(NamedTuple):
     n_bytes: IntArray
     at_s: FloatArray
     is_read: BoolArray
-
-    def part(self, which: slice) -> Inventory:
-        """The files in a slice."""
-        return Inventory(self.file[which], self.n_bytes[which], self.at_s[which], self.is_read[which])
 
 
 class Shadow(NamedTuple):

@@ -8,78 +8,8 @@ import numpy as np
 from features.common.arrays import BoolArray, FloatArray
 from features.common.jit import bare, inner
 from replay.kernels.accesses import AHEAD, Accesses, accesses, fetch
+from replay.kernels.heap import Entry, Heap, fill, push, replace
 from replay.trace import IndexArray, Trace
-
-
-class Entry(NamedTuple):
-    """A file and what it is ordered by."""
-
-    key: float
-    tie: int
-    file: int
-
-
-class Heap(NamedTuple):
-    """The first entries of the arrays are the heap; the caller keeps their number."""
-
-    key: FloatArray
-    tie: IndexArray
-    file: IndexArray
-
-
-@bare
-def push(heap: Heap, count: int, entry: Entry) -> None:
-    """Add `entry` to a heap of `count`."""
-    at = count
-    while at > 0:
-        parent = (at - 1) >> 2  # a shift, not a division: the root's parent must be below 0
-        if not _less(entry.key, entry.tie, heap.key[parent], heap.tie[parent]):
-            break
-        _move(heap, parent, at)
-        at = parent
-    _put(heap, at, entry)
-
-
-@bare
-def fill(heap: Heap, count: int) -> None:
-    """Fill the place of a removed top with the last entry; `count` entries remain."""
-    if count > 0:
-        replace(heap, count, Entry(heap.key[count], int(heap.tie[count]), int(heap.file[count])))
-
-
-@bare
-def replace(heap: Heap, count: int, entry: Entry) -> None:
-    """Put `entry` in place of the top of a heap of `count`; smaller ones below it move up."""
-    at = 0
-    while True:
-        least = 4 * at + 1  # the first of up to four entries below `at`, which stand side by side
-        if least >= count:
-            break
-        for other in range(least + 1, min(least + 4, count)):
-            if _less(heap.key[other], heap.tie[other], heap.key[least], heap.tie[least]):
-                least = other
-        if not _less(heap.key[least], heap.tie[least], entry.key, entry.tie):
-            break
-        _move(heap, least, at)
-        at = least
-    _put(heap, at, entry)
-
-
-@inner
-def _less(key: float, tie: int, other_key: float, other_tie: int) -> bool:
-    return key < other_key or (key == other_key and tie < other_tie)
-
-
-@inner
-def _move(heap: Heap, source: int, target: int) -> None:
-    heap.key[target] = heap.key[source]
-    heap.tie[target] = heap.tie[source]
-    heap.file[target] = heap.file[source]
-
-
-@inner
-def _put(heap: Heap, at: int, entry: Entry) -> None:
-    heap.key[at], heap.tie[at], heap.file[at] = entry
 
 
 class Value(NamedTuple):
@@ -168,7 +98,7 @@ def _run(reads: Accesses, value: Value, files: Files, heap: Heap) -> int:
 def _least(heap: Heap, count: int, files: Files) -> int:
     """The file with the smallest current key."""
     while True:
-        file = int(heap.file[0])
+        file = int(heap.what[0])
         if heap.tie[0] == files.last[file]:
             return file
         replace(heap, count, Entry(files.key[file], int(files.last[file]), file))

@@ -136,14 +136,7 @@ def note(source: ColumnSource, roles: Roles) -> tuple[str, ...]:
     """
     if (generated := (source.schema.metadata or {}).get(GENERATED.encode())) is not None:
         return (f"Generated data, not a site's: {generated.decode(errors='replace')[:200]}",)
-    named = {
-        "time": roles.time,
-        "item": roles.item,
-        "size": roles.size,
-        "close": roles.close,
-        "read": roles.read,
-        **roles.labels,
-    }
+    named = {role: getattr(roles, role) for role in (*ACCESS, *EXTENT)} | dict(roles.labels)
     others = [name for name in source.schema.names if name not in named.values()]
     if roles.house or len(source.schema.names) == len(ACCESS):
         return ()

@@ -8,8 +8,8 @@ from features.common.arrays import IntArray
 from features.common.times import DAY_S
 from replay.access_context import AccessContext, QueuedReads
 from replay.kernels import delayed as kernel
-from replay.kernels.agenda import PENDING, enter
 from replay.kernels.delayed import ABSENT, CYCLE, DONE, LEARNS, PLAN, Delays, Reads, what
+from replay.kernels.heap import PENDING, enter
 from replay.planner import CacheState, Planner, checked, peak_inflow, sure_inflow
 from replay.policies.policy import Prefetched
 from replay.steward.order import ArrayOrder, extend, larger
@@ -131,7 +131,8 @@ class DelayedCache:
         n_reads = self._trace.n_accesses - int(cache.sums[kernel.SERVED])
         pending = int(cache.agenda.sums[PENDING])
         n_most = pending + 2 * n_reads + cache.size.size + n_coming + 3
-        extend(cache.agenda.rows, larger(len(cache.agenda.rows), n_most))
+        for column in cache.agenda.heap:
+            extend(column, larger(len(column), n_most))
         self._n_coming += n_coming
         extend(cache.came, larger(len(cache.came), self._n_coming))
 

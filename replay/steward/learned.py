@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.common.arrays import BoolArray, IntArray
+from features.common.arrays import BoolArray, IntArray, taken
 from features.common.jit import direct
 from features.stream.state import Files, Read, State, forget_all, new_state
 from replay.kernels import auto as kernel
@@ -223,7 +223,7 @@ class AutoOrder(ArrayOrder):
     def take_inventory(self, inventory: Inventory) -> IntArray:
         before = np.empty(inventory.file.size, np.int64)
         for learnt, part in self.learnt.parts(inventory, int(self._of.begun[SHADOWS])):
-            _take(self._of, learnt, inventory.part(part), before[part])
+            _take(self._of, learnt, taken(inventory, part), before[part])
         return before
 
     def removed(self, file: int) -> None:

@@ -6,12 +6,11 @@ sessions begin at it: it decays from the dataset's birth until a new version rep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray, joined, taken
 from replay.workload.config import CategoryConfig, WorkloadConfig
 
 REREAD, ONCE, DORMANT = range(3)
@@ -54,23 +53,6 @@ class Catalogue(NamedTuple):
     def dataset_of(self, file: IntArray) -> IntArray:
         """The dataset of each file."""
         return np.asarray(np.searchsorted(self.first_file, file, side="right") - 1, np.int64)
-
-
-_Columns = TypeVar("_Columns", bound=tuple[Any, ...])
-
-
-def joined(parts: Sequence[_Columns]) -> _Columns:
-    """The rows of several named tuples of arrays, one after the other."""
-    kind: Any = type(parts[0])
-    rows: _Columns = kind(*map(np.concatenate, zip(*parts, strict=True)))
-    return rows
-
-
-def taken(rows: _Columns, which: IntArray | BoolArray | slice) -> _Columns:
-    """Some rows of a named tuple of arrays."""
-    kind: Any = type(rows)
-    some: _Columns = kind(*(column[which] for column in rows))
-    return some
 
 
 def knob(config: WorkloadConfig, datasets: Datasets, key: str) -> FloatArray:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from features.common.arrays import BoolArray, FloatArray, IntArray
+from features.common.arrays import BoolArray, FloatArray, IntArray, joined, taken
 from features.common.errors import ConfigError
 from replay.workload import catalogue
-from replay.workload.catalogue import Datasets, Interest, Rhythm, joined, knob, spread, taken
+from replay.workload.catalogue import Datasets, Interest, Rhythm, knob, spread
 from replay.workload.config import PRODUCTION, CategoryConfig, HabitsConfig, WorkloadConfig
 from replay.workload.tasks import PART, PRODUCER, Tasks, pass_lengths
 

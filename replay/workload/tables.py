@@ -143,7 +143,7 @@ def _cms(config: WorkloadConfig, datasets: Datasets) -> DatasetNames:
     folder = _where(is_mc, "2520000", run)
     kind = _where(is_mc, "mc/", "data/")
     return DatasetNames(
-        scope=pa.array(["cms"]).take(pa.array(np.zeros(line.size, np.int64))),
+        scope=_of(["cms"], line),
         name=_join("/", primary, "/", era, "-", processing, "/", tier),
         tier=tier,
         campaign=era,
@@ -196,14 +196,14 @@ def _panda(category: str, n_users: int, datasets: Datasets, members: IntArray) -
     else:
         user = padded(datasets.line[members] % n_users, 3)
         name, suffix = _join("panda.um.user.u", user, ".", task, ".log"), ".log.tgz"
-    first = pa.array(np.zeros(members.size, np.int64))
+    scope = _of(["panda"], members)
     return DatasetNames(
-        scope=pa.array(["panda"]).take(first),
+        scope=scope,
         name=name,
-        tier=pa.array([category]).take(first),
-        campaign=pa.array(["panda"]).take(first),
+        tier=_of([category], members),
+        campaign=scope,
         prefix=_join(name, "." if category == "lib.tgz" else "._"),
-        suffix=pa.array([suffix]).take(first),
+        suffix=_of([suffix], members),
     )
 
 

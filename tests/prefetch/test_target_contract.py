@@ -125,6 +125,7 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     (cache.namespace / "link").symlink_to(to.replace("elsewhere", "/" * (100 - len(to)) + "elsewhere"))
     (cache.namespace / "loop").symlink_to("loop")
     assert [held.name for held in sorted(cache.inventory())] == ["/a.root", "/b.root"]
+    assert cache.confirm("/loop").held is None
     n_files, n_bytes, names = cache.left_out
     assert (n_files, n_bytes, set(names)) == (2, 200, {"/blank ", "/link"})
     assert cache.purge(0.5, 0.9, 600) == []

@@ -243,12 +243,13 @@ def test_any_bytes_give_a_name_or_an_input_error(body: bytes, code: bytes) -> No
 
 def test_a_capture_keeps_names_beside_the_streams(tmp_path: Path) -> None:
     path = tmp_path / "capture"
-    bad = json.dumps({"code": "u", "data": base64.b64encode(b"u").decode()}).encode() + b"\n"
-    lines = [session(b"u", UNIX), session(b"i", JOB)]
-    path.write_bytes(b"".join(frame(1, 1, each) for each in lines) + b"@@1 1 %d\n%s" % (len(bad), bad))
+    # Also of another stream: a text in its header that is no ASCII would end who follows it.
+    bad = [{"code": "u", "data": base64.b64encode(b"u").decode()}, {"code": "f", "data": "é"}]
+    lines = [session(b"u", UNIX), *(json.dumps(header).encode() for header in bad), session(b"i", JOB)]
+    path.write_bytes(b"".join(frame(1, 1, each) for each in lines))
     reader = CaptureReader(path)
     assert [type(event) for event in reader.events()] == [Login, Work]
-    assert (reader.n_malformed, reader.n_lost) == (1, 0)
+    assert (reader.n_malformed, reader.n_lost) == (2, 0)
 
 
 def test_sessions_of_any_length_that_anyone_can_make_up_take_little_memory(tmp_path: Path) -> None:
