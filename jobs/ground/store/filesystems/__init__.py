@@ -104,8 +104,7 @@ class Store(Protocol):
     """A folder of some file system. Names are relative to it, with `/`; `""` is the folder itself.
 
     Raises ServiceError if the file system is unavailable or refuses this user. Commits rely on one guarantee:
-    of several `put_if_absent` of a name, even concurrent ones, exactly one returns True. What a file system
-    does not need, as S3 needs no folders, does nothing there.
+    of several `put_if_absent` of a name, even concurrent ones, exactly one returns True.
     """
 
     root: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +93,12 @@ class RemoteStore(Store):
     def read(self, name: str) -> bytes:
         with self._service_errors():
             return bytes(self._fs.cat_file(self._path(name)))
+
+    def settle_folders(self, names: Iterable[str]) -> None:
+        """Do nothing: a NameNode, or S3, answers when a name is durable."""
+
+    def check_writable(self) -> None:
+        """Nothing is clear without the server, which refuses the first write."""
 
     def _holds(self, name: str, content: bytes) -> bool:
         try:

@@ -50,6 +50,9 @@ class S3Store(RemoteStore):
     def below(self, name: str) -> S3Store:
         return S3Store(f"{self.root}/{name}")
 
+    def make_folder(self, name: str) -> None:
+        """Do nothing: a prefix needs no folder."""
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         bucket = self._folder.partition("/")[0]
         if bucket not in self._proven:
