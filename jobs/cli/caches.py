@@ -130,7 +130,8 @@ def caches(
     pushed_at: Annotated[str | None, "only caches to which the plan of this decision time was pushed"] = None,
     unjudged: Annotated[
         str | None,
-        "only caches to which plans of this UTC day were pushed, without a verdict on it",
+        "only caches to which plans of this UTC day were pushed, without a verdict on it; none unless "
+        "[airflow] pull has their own records",
     ] = None,
     unjudged_to: Annotated[
         str | None, "with --unjudged: and of the days until this one, a line per day"
