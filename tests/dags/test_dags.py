@@ -236,6 +236,7 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
     assert set(dag["params"]) == {"first", "last"}
     assert set(dag["tasks"]["day.predict"]["after"]) - {"days"} == {"day.due"}
+    assert {"day.arrivals", "day.features"} <= set(dag["tasks"]["day.due"]["after"])
     assert "--past" in dag["tasks"]["day.due"]["command"]
     assert set(dag["tasks"]["verdict.worth"]["after"]) == {"unjudged"}
     assert dag["tasks"]["unjudged"]["after"] == ["pull_rucio_traces"]
