@@ -267,6 +267,8 @@ def outcomes(
     as_of_s, day_s = parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
+    if (as_of or day) and (since or until or out):
+        raise InputError("--from, --to and --out show what was accounted: leave out --as-of and --day")
     if as_of_s is not None:
         console.show(outcomes.of_plan(settings, cache=cache, as_of_s=as_of_s))
     elif day_s is not None:

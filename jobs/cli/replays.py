@@ -209,6 +209,11 @@ def evaluate(
     if file is None:
         if policy:
             raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
+        if reads.only:
+            raise InputError(
+                "a site's models are promoted by all its reads, so that its evaluation is of all: leave out "
+                "--site and --activity, or give --trace"
+            )
         if accesses is None:
             to_evaluate(settings, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job

@@ -108,6 +108,13 @@ def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, sin
     assert why in str(CliRunner().invoke(app, words).exception)
 
 
-def test_policies_are_added_to_a_trace_only() -> None:
-    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", "--policy", "fifo"])
-    assert "--policy compares further policies on a trace; give --trace" in str(answer.exception)
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--policy", "fifo", "--policy compares further policies on a trace; give --trace"),
+        ("--activity", "analysis", "its evaluation is of all: leave out --site and --activity"),
+    ],
+)
+def test_policies_are_added_to_a_trace_only_as_reads_are_chosen(option: str, value: str, why: str) -> None:
+    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", option, value])
+    assert why in str(answer.exception)
