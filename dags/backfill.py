@@ -52,6 +52,6 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
     group = filled.expand(day=listed_days)
     judged.expand_kwargs(unjudged.output)
     for source, path in scheduling().airflow.records.items():
-        pull = {"source": source, "input": path, "day": FIRST, "new-only": True}
+        pull = {"source": source, "input": path, "day": moments.DAY, "new-only": True}
         pulled = spark_step("pull", pull, task_id=f"pull_{source}", pool=LONG)
         pulled >> [group, unjudged]

@@ -241,6 +241,8 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     assert set(dag["tasks"]["verdict.worth"]["after"]) == {"unjudged"}
     assert dag["tasks"]["unjudged"]["after"] == ["pull_rucio_traces"]
     assert dag["tasks"]["day.features"]["at_once"] == 1
+    # Records of long after the first day are no records of the future.
+    assert "params.first" not in dag["tasks"]["pull_rucio_traces"]["env"]["DAY"]
     assert "pull_rucio_traces" in dag["tasks"]["day.features"]["after"]
 
 
