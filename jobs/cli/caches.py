@@ -182,7 +182,7 @@ def prefill(
     from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
-    as_of_s = parsing.moment_or_now(as_of)
+    as_of_s = parsing.come_or_now(settings, as_of)
     request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     if described is not None:
         request = job.with_described(request, described, as_of_s)
@@ -219,7 +219,7 @@ def queue(
     """
     from jobs.loop.ingest import queue as job
 
-    as_of_s = parsing.moment_or_now(as_of)
+    as_of_s = parsing.come_or_now(settings, as_of)
     console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site, kind=kind))
 
 
