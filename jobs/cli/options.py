@@ -192,6 +192,8 @@ def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, o
     return settings
 
 
+_APART = {"pull": "source", "queue": "name"}
+"""Commands whose figures are kept apart by an option, as what works for one value says nothing of others."""
 ROOMS = ("jobs", "models", "prefetch", "replay", "features")
 
 
@@ -235,7 +237,10 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
             command(**values)
             return
         settings = load(values.pop("conf"), tables=values.pop("tables"))
-        with measured(settings.metrics.folder, _name(context), values.get("cache") or "", warn=console.warn):
+        measured_as = _name(context)
+        if measured_as in _APART:
+            measured_as = f"{measured_as} {values[_APART[measured_as]]}"
+        with measured(settings.metrics.folder, measured_as, values.get("cache") or "", warn=console.warn):
             command(settings=settings, **values)
 
     typed.__doc__, typed.__name__ = command.__doc__, command.__name__
