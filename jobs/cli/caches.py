@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from features.common.errors import without_login
+from features.common.errors import InputError, without_login
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Cache, Conf, Force, MaybeAsOf, file_to_write, folder_to_fill
@@ -142,6 +142,8 @@ def caches(
 
     Airflow maps its tasks over them.
     """
+    if unjudged_to is not None and unjudged is None:
+        raise InputError("--unjudged-to ends the days that --unjudged begins; give it too")
     from jobs.operator.operate import due as job
 
     cache_filter = job.CacheFilter(

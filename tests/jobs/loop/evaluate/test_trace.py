@@ -1,5 +1,6 @@
 """`evaluate --trace`: what is learned from a trace's past, and that nothing later is used."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,13 @@ def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, sin
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "why"),
+    ("words", "why"),
     [
-        ("--policy", "fifo", "--policy compares further policies on a trace; give --trace"),
-        ("--activity", "analysis", "its evaluation is of all: leave out --site and --activity"),
+        (["--policy", "fifo"], "--policy compares further policies on a trace; give --trace"),
+        (["--activity", "analysis"], "its evaluation is of all: leave out --site and --activity"),
+        (["--trace", "t.csv", "--cycle", "1h"], "a --trace has no plans"),
     ],
 )
-def test_policies_are_added_to_a_trace_only_as_reads_are_chosen(option: str, value: str, why: str) -> None:
-    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", option, value])
+def test_options_of_the_other_kind_of_evaluation_are_refused(words: Sequence[str], why: str) -> None:
+    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", *words])
     assert why in str(answer.exception)
