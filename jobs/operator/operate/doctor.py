@@ -170,7 +170,7 @@ def _with_version(check: Check, cache: CacheSettings) -> Check:
 
 
 def placement(serve: ServeSettings) -> Check:
-    """Whether the placement service answers; without any token it may be unused."""
+    """Whether the placement service answers; without any login it may be unused."""
     host = _ANY_ADDRESS.get(serve.host, serve.host)
     scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
     at = f"{scheme}://{name}:{serve.port}"
@@ -186,7 +186,8 @@ def placement(serve: ServeSettings) -> Check:
             )
         return Check("placement", at, "bad", bounded(f"is degraded: {reply.get('database')}", 200))
     why = reply if isinstance(reply, str) else "answers, but not as this service"
-    if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
+    logins = (serve.token_file, serve.cache_tokens, serve.federation_tokens, serve.issuers, serve.client_ca)
+    if serve.token.get_secret_value() or any(logins):
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
     return Check("placement", at, "off", f"{why}; no [serve] token is set either")
 

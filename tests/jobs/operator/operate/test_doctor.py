@@ -60,10 +60,11 @@ def test_the_placement_service_is_asked(tmp_path: Path, reply: object, state: st
     assert len(check.detail) <= 300
 
 
-def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("login", ["TOKEN", "FEDERATION_TOKENS"])
+def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path, login: str) -> None:
     unused = {"CACHECAST_SERVE__PORT": "9"}
     assert checked(tmp_path, "placement", **unused).state == "off"
-    missing = checked(tmp_path, "placement", **unused, CACHECAST_SERVE__TOKEN="0123456789abcdef")
+    missing = checked(tmp_path, "placement", **unused, **{f"CACHECAST_SERVE__{login}": "0123456789abcdef"})
     assert missing.state == "bad"
     assert "cachecast serve" in missing.detail
 
