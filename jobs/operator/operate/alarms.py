@@ -245,19 +245,16 @@ def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
         yield alarm("push-failed", cache.cache, f"{text}{over}; their errors are in the receipts table")
     if cache.plan_at is None or now >= (cache.plan_ends or ""):
         return
+    plan, over = f"the plan of {cache.plan_at}", f"its time is over at {cache.plan_ends}"
     if cache.push_at == cache.plan_at:
         if n_left := cache.push.get(ItemState.PLANNED, 0):
-            items = f"{n_left} of {sum(cache.push.values())} items of the plan of {cache.plan_at}"
-            text = f"{items} were not pushed; its time is over at {cache.plan_ends}"
+            text = f"{n_left} of {sum(cache.push.values())} items of {plan} were not pushed; {over}"
             yield alarm("not-pushed", cache.cache, text, cache.plan_at)
-        return
-    if cache.withheld is None:
-        text = f"the plan of {cache.plan_at} was not pushed; its time is over at {cache.plan_ends}"
-        yield alarm("not-pushed", cache.cache, text, cache.plan_at)
+    elif cache.withheld is None:
+        yield alarm("not-pushed", cache.cache, f"{plan} was not pushed; {over}", cache.plan_at)
     else:
-        text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
-        remedy = filled(WITHHELD, cache.cache, cache.plan_at)
-        yield alarm("not-pushed", cache.cache, text, remedy=remedy)
+        text = f"a push of {plan} is withheld: {cache.withheld}"
+        yield alarm("not-pushed", cache.cache, text, remedy=filled(WITHHELD, cache.cache, cache.plan_at))
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:

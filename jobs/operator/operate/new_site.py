@@ -32,8 +32,8 @@ _OPTIONS = {
     "url": "--cache root://xc1.example.org:1094",
     "name": "--name xc1",
     "capacity": "--capacity 50TB",
-    "rucio": "--rucio https://rucio.example.org",
-    "rucio_account": "--rucio-account root",
+    "rucio.url": "--rucio https://rucio.example.org",
+    "account": "--rucio-account root",
     "root": "--tables /srv/cachecast/tables",
 }
 """By the key in the settings, the option that it comes from, with an example."""
@@ -178,9 +178,7 @@ def _check(text: str, out: Path) -> None:
             Settings.load(trial)
         except ConfigError as error:
             key, _, what = str(error).partition(": ")[2].partition(": ")
-            part = (
-                "rucio" if key == "rucio.url" else key.rpartition(".")[2].replace("account", "rucio_account")
-            )
+            part = key if key in _OPTIONS else key.rpartition(".")[2]
             if part not in _OPTIONS:
                 raise ConfigError(str(out), f"{key}: {what}") from None
             option, example = _OPTIONS[part].split()
