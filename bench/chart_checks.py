@@ -252,6 +252,8 @@ def by_settings(objects: list[Object]) -> Iterator[str]:
     xc1 = settings.cache("xc1")
     if not (xc1.steward and xc1.touch_every == 12 * 3600 and settings.features.cycle == 4 * 3600):
         yield "the settings are not those of the values"
+    if settings.airflow.pull.keys() != {"xcache_gstream", "rucio_files", "rucio_server"}:
+        yield f"what is expected, {', '.join(settings.airflow.pull)}, is not what the cycle pulls"
     if settings.spark.conf["spark.executor.memory"] != "8g" or "cc-placement" not in settings.serve.hosts:
         yield "settings by variables are not those of the values"
 

@@ -34,12 +34,13 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
     @task_group(group_id="day")
     def filled(day: str) -> None:
         """One day's part."""
-        step("arrivals", {"day": day}, map_index_template=NAMED)
+        arrivals = step("arrivals", {"day": day}, map_index_template=NAMED)
         features = spark_step(
             "features", {"day": day}, pool=LONG, max_active_tis_per_dagrun=1, map_index_template=NAMED
         )
         due = step("due", {"as-of": day, "past": True})
-        features >> due >> spark_step("predict", {"day": day}, pool=LONG, map_index_template=NAMED)
+        [arrivals, features] >> due
+        due >> spark_step("predict", {"day": day}, pool=LONG, map_index_template=NAMED)
 
     unjudged = listing("caches", {"unjudged": FIRST, "unjudged-to": LAST}, task_id="unjudged")
 
@@ -51,6 +52,6 @@ with pipeline("backfill", __doc__, schedule=None, is_long=True, params=params):
     group = filled.expand(day=listed_days)
     judged.expand_kwargs(unjudged.output)
     for source, path in scheduling().airflow.records.items():
-        pull = {"source": source, "input": path, "day": FIRST, "new-only": True}
+        pull = {"source": source, "input": path, "day": moments.DAY, "new-only": True}
         pulled = spark_step("pull", pull, task_id=f"pull_{source}", pool=LONG)
         pulled >> [group, unjudged]

@@ -51,7 +51,7 @@ LAST_HOUR = "{{ hour(ended(as_of(dag_run, params))) }}"
 """Templates of the last UTC hour that has ended by a run's decision time, for example 03, and of its day."""
 
 CURRENT = "{{ if_current(as_of(dag_run, params), ti.start_date) }}"
-"""Template of a run's decision time; empty if its cycle is over."""
+"""Template of a run's decision time; empty if its cycle and the next one are over."""
 
 
 class Run(Protocol):

@@ -11,7 +11,7 @@ may serve: before the first champion the log of `due` says so, and caches run as
 that hangs holds up no other: its plan and its push have slots of their own in the pools `cachecast_plan` and
 `cachecast_wan`, are ended after one cycle, and the next run begins meanwhile; a folder that does not answer
 for a minute fails its plan. `[push] parallel` and `[plan]` limit what each cache fetches. A queue reports its
-present content, so it is not read for a decision time whose cycle is over.
+present content, so it is not read for a decision time that is two cycles ago.
 
 **Safe to repeat:** yes; a push resumes and pushes nothing twice.
 

@@ -232,8 +232,10 @@ def test_the_environments_settings_are_settings() -> None:
     env = dict(re.findall(r"^(?:# )?(CACHECAST_\w+__\w+)=(\S+)$", text, re.M))
     values = {key: "0123456789abcdef" if value == "…" else value for key, value in env.items()}
     values |= {key: "https://x" for key in values if key.endswith("WEBHOOK")}
-    assert len(values) == 9
+    assert len(values) == 10
     assert Settings.load(env=values).metrics.folder == values["CACHECAST_METRICS__FOLDER"]
+    (server,) = re.findall(r"mlflow server .*--host (\S+) --port (\d+)", "".join(map(Path.read_text, UNITS)))
+    assert values["CACHECAST_MLFLOW__URI"] == "http://{}:{}".format(*server)
 
 
 def test_the_container_copies_what_is_there_and_every_room() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from features.common.errors import without_login
+from features.common.errors import InputError, without_login
 from features.common.units import parse_bytes, parse_duration
 from jobs.cli import console, options, parsing
 from jobs.cli.options import Cache, Conf, Force, MaybeAsOf, file_to_write, folder_to_fill
@@ -130,7 +130,8 @@ def caches(
     pushed_at: Annotated[str | None, "only caches to which the plan of this decision time was pushed"] = None,
     unjudged: Annotated[
         str | None,
-        "only caches to which plans of this UTC day were pushed, without a verdict on it",
+        "only caches to which plans of this UTC day were pushed, without a verdict on it; none unless "
+        "[airflow] pull has their own records",
     ] = None,
     unjudged_to: Annotated[
         str | None, "with --unjudged: and of the days until this one, a line per day"
@@ -141,6 +142,8 @@ def caches(
 
     Airflow maps its tasks over them.
     """
+    if unjudged_to is not None and unjudged is None:
+        raise InputError("--unjudged-to ends the days that --unjudged begins; give it too")
     from jobs.operator.operate import due as job
 
     cache_filter = job.CacheFilter(
@@ -181,7 +184,7 @@ def prefill(
     from jobs.loop.push import prefill as job
 
     listed = [] if files is None else job.listed(files)
-    as_of_s = parsing.moment_or_now(as_of)
+    as_of_s = parsing.come_or_now(settings, as_of)
     request = job.PrefillRequest(dataset or [], listed, jobs, parsing.moment(start))
     if described is not None:
         request = job.with_described(request, described, as_of_s)
@@ -218,7 +221,7 @@ def queue(
     """
     from jobs.loop.ingest import queue as job
 
-    as_of_s = parsing.moment_or_now(as_of)
+    as_of_s = parsing.come_or_now(settings, as_of)
     console.show(job.run(settings, name=name, source=input, as_of_s=as_of_s, site=site, kind=kind))
 
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -82,15 +82,8 @@ def show_ranked(rows: Sequence[Row], capacity: str, *, title: str, columns: Sequ
     show(by_merit(rows, capacity), title=title, columns=columns)
 
 
-class Alarming(Protocol):
-    @property
-    def alarms(self) -> Sequence[str]:
-        """One sentence each."""
-        ...
-
-
-def show_warning(answer: Alarming) -> None:
-    """Print a job's answer; its alarms as warnings, and in JSON also among the rest."""
+def show_warning(answer: Any) -> None:
+    """Print a job's answer; its `alarms`, sentences, as warnings, and in JSON also among the rest."""
     row = as_row(answer)
     show(row, rows={key: row[key] for key in row if key != "alarms"})
     for alarm in answer.alarms:

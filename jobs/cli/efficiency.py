@@ -16,8 +16,6 @@ from jobs.ground import text
 
 if TYPE_CHECKING:
     from jobs.ground.settings.tree import Settings
-    from jobs.studies.efficiency.efficiency import EfficiencyAnswer
-    from jobs.studies.site_test.run import SiteTest
 
 
 def efficiency(
@@ -40,14 +38,9 @@ def efficiency(
 
     with console.progress("efficiency"):
         answer = job.run(settings, JobSelection(first, last, site, activity, source), out=out)
-    if not console.shown_as_json(answer):
-        _show_efficiency(answer)
-
-
-def _show_efficiency(answer: EfficiencyAnswer) -> None:
-    from jobs.studies.efficiency.efficiency import answers
-
-    console.sentences(answers(answer))
+    if console.shown_as_json(answer):
+        return
+    console.sentences(job.answers(answer))
     for title, rows in (("place", answer.by_place), ("kind", answer.by_kind), ("region", answer.by_region)):
         columns = tuple(dict.fromkeys(("place", title, *text.EFFICIENCY_COLUMNS)))
         console.show(rows, title=f"Jobs by {title}", columns=columns)
@@ -137,14 +130,10 @@ def site_test(
         answer = job.run(settings, request, say=console.log, on_progress=advance)
     site_page.write(answer, settings_to=write, page_to=out)
     if not console.shown_as_json(answer):
-        _show_site_test(answer)
+        console.sentences(answer.findings)
+        console.show(answer.rates, title="Rates", columns=text.RATE_COLUMNS)
+        console.notes(answer.notes)
+        console.line(f"\n{answer.settings}\n")
+        console.sentence(answer.advice)
     if answer.failures:
         raise TargetUnavailable("; ".join(answer.failures))
-
-
-def _show_site_test(answer: SiteTest) -> None:
-    console.sentences(answer.findings)
-    console.show(answer.rates, title="Rates", columns=text.RATE_COLUMNS)
-    console.notes(answer.notes)
-    console.line(f"\n{answer.settings}\n")
-    console.sentence(answer.advice)

@@ -192,6 +192,8 @@ def load(conf: Path | None, *, tables: str | None = None, values: Mapping[str, o
     return settings
 
 
+_APART = {"pull": "source", "queue": "name"}
+"""Commands whose figures are kept apart by an option, as what works for one value says nothing of others."""
 ROOMS = ("jobs", "models", "prefetch", "replay", "features")
 
 
@@ -235,8 +237,10 @@ def unfolded(command: Callable[..., None]) -> Callable[..., None]:
             command(**values)
             return
         settings = load(values.pop("conf"), tables=values.pop("tables"))
-        cache = values.get("cache") or ""
-        labels = {"region": settings.region.name, "command": _name(context), "cache": cache}
+        command_name = _name(context)
+        if command_name in _APART:
+            command_name = f"{command_name} {values[_APART[command_name]]}"
+        labels = {"region": settings.region.name, "command": command_name, "cache": values.get("cache") or ""}
         with measured(settings.metrics.folder, labels, warn=console.warn):
             command(settings=settings, **values)
 

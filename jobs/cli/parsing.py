@@ -150,9 +150,9 @@ def moment(text: str | None) -> int | None:
     return None if text is None else parse_as_of(text)
 
 
-def moment_or_now(text: str | None) -> int:
-    """A time in seconds since 1970; now if none is given. Raises InputError."""
-    return int(time.time()) if text is None else parse_as_of(text)
+def come_or_now(settings: Settings, as_of: str | None) -> int:
+    """The moment `as_of`, up to a cycle from now, in seconds since 1970; else now. Raises InputError."""
+    return int(time.time()) if as_of is None else come(settings, as_of)
 
 
 def names(text: str) -> list[str]:

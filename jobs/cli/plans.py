@@ -267,6 +267,8 @@ def outcomes(
     as_of_s, day_s = parsing.moment(as_of), parsing.day(day)
     if as_of_s is not None and day_s is not None:
         raise InputError("give either --as-of or --day, or neither to see what was accounted")
+    if (as_of or day) and (since or until or out):
+        raise InputError("--from, --to and --out show what was accounted: leave out --as-of and --day")
     if as_of_s is not None:
         console.show(outcomes.of_plan(settings, cache=cache, as_of_s=as_of_s))
     elif day_s is not None:
@@ -285,17 +287,16 @@ def outcomes(
 
 
 def _show_history(accounted: History, cache: str) -> None:
-    def show(rows: object, title: str, columns: tuple[str, ...]) -> None:
-        console.show(rows, title=title, columns=columns)
-
     if accounted.plans:
-        show(accounted.plans, "plans", ("as_of", *text.OUTCOME_COLUMNS))
-        show(accounted.models, "model versions", ("model_version", *text.OUTCOME_COLUMNS))
+        console.show(accounted.plans, title="plans", columns=("as_of", *text.OUTCOME_COLUMNS))
+        columns = ("model_version", *text.OUTCOME_COLUMNS)
+        console.show(accounted.models, title="model versions", columns=columns)
     else:
         console.line("plans: none of them completed an item; see `cachecast push status`")
     if accounted.steward:
-        show(accounted.steward, "days of the steward, by its own count", _STEWARD_COLUMNS)
+        title = "days of the steward, by its own count"
+        console.show(accounted.steward, title=title, columns=_STEWARD_COLUMNS)
     if accounted.days:
-        show(accounted.days, "days against LRU", _DAY_COLUMNS)
+        console.show(accounted.days, title="days against LRU", columns=_DAY_COLUMNS)
     else:
         console.line(f"days against LRU: none judged; run `cachecast outcomes --cache {cache} --day …`")

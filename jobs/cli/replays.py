@@ -202,15 +202,14 @@ def evaluate(
     capacities, fractions = parsing.sizes(capacity), parsing.shares(capacity_fraction)
     if not capacities:
         fractions = fractions or parsing.shares(EVALUATED)
-    elif reads.trace is None:
-        raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = reads.file()
     if file is None:
-        if policy:
-            raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
+        _check_of_site(reads, capacity, policy)
         if accesses is None:
             to_evaluate(settings, from_s=from_s, to_s=to_s)
+    elif accesses is not None or cycle_s is not None:
+        raise InputError("--accesses and --cycle are of the service; a --trace has no plans: leave them out")
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate.answer import acting_rows, export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
@@ -243,6 +242,19 @@ def evaluate(
         _say_run(settings, answer.run_id)
     elif in_mlflow:
         raise ServiceError("the evaluation is done, and not recorded in MLflow, as its notes say")
+
+
+def _check_of_site(reads: AskedReads, capacity: str, policy: str) -> None:
+    """Raise InputError for options of an evaluation on a trace."""
+    if capacity:
+        raise InputError("--capacity needs --trace; give the site's evaluation --capacity-fraction")
+    if policy:
+        raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
+    if reads.only:
+        raise InputError(
+            "a site's models are promoted by all its reads, so that its evaluation is of all: leave out "
+            "--site and --activity, or give --trace"
+        )
 
 
 def _say_run(settings: Settings, run_id: str) -> None:

@@ -1,31 +1,21 @@
 """The commands that make a site or a trial of one: `init`, `up`, `down` and `demo`."""
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Annotated
 
 from jobs.cli import console, parsing
 from jobs.cli.options import Conf, TablesRoot, file_to_write, folder_to_fill
+from jobs.operator.operate.site_facts import NewSite
 
 _Local = Annotated[Path, "folder of the deployment: settings, tables, logs, secrets", folder_to_fill]
 _LOCAL = Path("local-out")
 
 
 def init(
-    cache: Annotated[str, "address of a cache: root://HOST:PORT, or a folder; empty: none yet"] = "",
-    name: Annotated[str, "its name; defaults to that of its host or folder"] = "",
-    capacity: Annotated[str, "its capacity, for example 50TB"] = "",
-    origin: Annotated[str, "folder that the files of a cache in a folder are fetched from"] = "",
-    namespace: Annotated[str, "folder of an XCache's names (oss.localroot), if this host sees it"] = "",
-    gstream: Annotated[str, "folder where `cachecast collect` keeps what an XCache reports"] = "",
-    watermarks: Annotated[str, "its low and high one (pfc.diskusage), for example 0.90,0.95"] = "",
-    steward: Annotated[bool, "a steward will run beside it"] = False,
-    source: Annotated[str, "kind of access records, see docs/pull.md"] = "rucio_traces",
-    records: Annotated[str, "path or glob of the access records; empty: none yet"] = "",
-    rucio: Annotated[str, "URL of a Rucio server; empty: none"] = "",
-    rucio_account: Annotated[str, "account there; empty: the identity's default"] = "",
+    site: NewSite,
     out: Annotated[Path, "file to write", file_to_write] = Path("site.toml"),
-    tables: Annotated[str, "root of the tables; defaults to a folder beside it"] = "",
     force: Annotated[bool, "replace a file that is there"] = False,
 ) -> None:
     """Write the settings of a new site, and name the next commands.
@@ -34,21 +24,8 @@ def init(
     """
     from jobs.operator.operate import new_site as job
 
-    site = job.NewSite(
-        cache=cache,
-        name=name,
-        capacity=capacity,
-        origin=origin,
-        source=source,
-        records=records,
-        rucio=rucio,
-        rucio_account=rucio_account,
-        tables=tables,
-        namespace=namespace,
-        gstream=gstream,
-        watermarks=parsing.watermarks(watermarks) if watermarks else None,
-        steward=steward,
-    )
+    if site.watermarks:
+        site = dataclasses.replace(site, watermarks="{},{}".format(*parsing.watermarks(site.watermarks)))
     answer = job.run(site, out=out, force=force, now_s=int(time.time()))
     if not console.shown_as_json(answer):
         console.line(f"settings: {answer.settings}\ntables: {answer.tables}\nnext:")

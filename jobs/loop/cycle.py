@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from features.common.progress import Advance, unwatched
 from features.common.times import as_of_label
+from jobs.ground.settings.sources import SERVER
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
@@ -52,7 +53,8 @@ def run(
     on_progress(0, n_steps, "pull")
     with summary.timed("pull"):
         for source, path in inputs:
-            answer = pull.run(settings, source=source, path=path, day_s=as_of_s, new_only=True)
+            is_files = source != SERVER
+            answer = pull.run(settings, source=source, path=path, day_s=as_of_s, new_only=is_files)
             summary.pulled += answer.n_new
             summary.rejected += sum(answer.n_rejected.values())
     on_progress(1, n_steps, "features")

@@ -242,24 +242,20 @@ def hits_and_misses_over_time(
         edges = as_times(np.append(start_s, start_s[-1] + step_s))
         middle, labels = as_times(start_s + step_s // 2), list(map(label_of, start_s.tolist()))
         text = format_bytes if unit == "bytes" else lambda amount: f"{count(amount)} {unit}"
-        steps: dict[str, tuple[_Amounts, Any]] = {
-            "hits": (hits, {"fill": True, "color": LIGHT}),
-            "misses": (misses, {"color": "#111111", "linestyle": (0, (1, 1))}),
-        }
-        means: dict[str, tuple[_Amounts, Any]] = {
-            "hits, two-week mean": (hits, {"color": DARK}),
-            "misses, two-week mean": (misses, {"color": WARM, "linestyle": (0, (5, 2))}),
-        }
-        for label, (amounts, look) in steps.items():
-            labels_of = [f"{text(n)}, {when}" for n, when in zip(amounts.tolist(), labels, strict=True)]
-            plot.add(
-                label, axes.stairs(amounts, edges, **look), map(Point, middle, amounts.tolist(), labels_of)
-            )
-        for label, (amounts, look) in means.items() if step_s == DAY_S else ():
-            mean = running_mean(amounts)
-            (line,) = axes.plot(middle, mean, linewidth=2, **look)
-            labels_of = [f"{text(n)}, {when}" for n, when in zip(mean.tolist(), labels, strict=True)]
-            plot.add(label, line, map(Point, middle, mean.tolist(), labels_of))
+
+        def add(label: str, drawn: Any, amounts: _Amounts) -> None:
+            values = amounts.tolist()
+            texts = [f"{text(n)}, {when}" for n, when in zip(values, labels, strict=True)]
+            plot.add(label, drawn, map(Point, middle, values, texts))
+
+        add("hits", axes.stairs(hits, edges, fill=True, color=LIGHT), hits)
+        add("misses", axes.stairs(misses, edges, color="#111111", linestyle=(0, (1, 1))), misses)
+        looks: dict[str, Any] = {"hits": {"color": DARK}, "misses": {"color": WARM, "linestyle": (0, (5, 2))}}
+        for (name, look), amounts in zip(looks.items(), (hits, misses), strict=True):
+            if step_s == DAY_S:
+                mean = running_mean(amounts)
+                (line,) = axes.plot(middle, mean, linewidth=2, **look)
+                add(f"{name}, two-week mean", line, mean)
         axes.yaxis.set_major_formatter(BYTES_AXIS if unit == "bytes" else COUNTS_AXIS)
         axes.set(ylabel=f"{unit} per {'day' if step_s == DAY_S else 'hour'}", ylim=(0, None))
         dated(axes)

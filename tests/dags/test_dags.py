@@ -236,10 +236,13 @@ def test_a_backfill_takes_days_one_after_the_other(bag: dict[str, Any]) -> None:
     dag = bag["dags"]["backfill"]
     assert set(dag["params"]) == {"first", "last"}
     assert set(dag["tasks"]["day.predict"]["after"]) - {"days"} == {"day.due"}
+    assert {"day.arrivals", "day.features"} <= set(dag["tasks"]["day.due"]["after"])
     assert "--past" in dag["tasks"]["day.due"]["command"]
     assert set(dag["tasks"]["verdict.worth"]["after"]) == {"unjudged"}
     assert dag["tasks"]["unjudged"]["after"] == ["pull_rucio_traces"]
     assert dag["tasks"]["day.features"]["at_once"] == 1
+    # Records of long after the first day are no records of the future.
+    assert "params.first" not in dag["tasks"]["pull_rucio_traces"]["env"]["DAY"]
     assert "pull_rucio_traces" in dag["tasks"]["day.features"]["after"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -84,7 +85,7 @@ class Bus:
                 kind: opened.enter_context(
                     contextlib.closing(
                         RollingFiles(
-                            made_writable(folder / kind),
+                            _made_as(folder.parent, folder / kind),
                             roll_bytes=how.roll_bytes,
                             roll_s=how.roll_s,
                             form=form,
@@ -198,6 +199,16 @@ class Bus:
         if time.monotonic() >= self._report_at:
             self._report_at += self._how.log_every_s
             self._report()
+
+
+def _made_as(above: Path, folder: Path) -> Path:
+    """`folder`; if it is made now, the group of pulls may delete there what it may delete in `above`."""
+    is_new = not folder.exists()
+    made_writable(folder)
+    if is_new and above.stat().st_mode & stat.S_IWGRP:
+        with contextlib.suppress(PermissionError):  # then pulls count what stays
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IWGRP)
+    return folder
 
 
 def made_writable(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from features.common import files
@@ -152,10 +152,8 @@ def region_alarms(status: Status, tables: Tables, settings: Settings, *, now_s: 
             yield alarm("prediction-late", status.region, text, remedy=remedy)
         else:
             at = max(due.as_of, as_of_label(until_s))  # no model scores a time before its training
-            options = "".join(
-                f" --pull {source}={shlex.quote(path)}" for source, path in settings.airflow.pull.items()
-            )
-            remedy = REMEDIES["prediction-late"].replace("TIME", f"{at}{options}")
+            options = [f" --pull {source}={shlex.quote(path)}" for source, path in _inputs(settings)]
+            remedy = REMEDIES["prediction-late"].replace("TIME", f"{at}{''.join(options)}")
             yield alarm("prediction-late", status.region, text, remedy=remedy)
     if status.drifted:
         worst = ", ".join(status.drifted[:_N_NAMED])
@@ -217,10 +215,15 @@ def pulls(settings: Settings, of: str | None = None) -> str:
     """The commands that pull what `[airflow] pull` names, or one source of it."""
     commands = [
         f"`cachecast pull --source {source} --input {shlex.quote(path)}`"
-        for source, path in settings.airflow.pull.items()
+        for source, path in _inputs(settings)
         if of in (None, source)
     ]
     return ", ".join(commands) or "see docs/pull.md"
+
+
+def _inputs(settings: Settings) -> Collection[tuple[str, str]]:
+    """What `[airflow] pull` names; Rucio last, which is asked for what the records show to be in use."""
+    return (settings.airflow.records | settings.airflow.servers).items()
 
 
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:
@@ -244,19 +247,16 @@ def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
         yield alarm("push-failed", cache.cache, f"{text}{over}; their errors are in the receipts table")
     if cache.plan_at is None or now >= (cache.plan_ends or ""):
         return
+    plan, over = f"the plan of {cache.plan_at}", f"its time is over at {cache.plan_ends}"
     if cache.push_at == cache.plan_at:
         if n_left := cache.push.get(ItemState.PLANNED, 0):
-            items = f"{n_left} of {sum(cache.push.values())} items of the plan of {cache.plan_at}"
-            text = f"{items} were not pushed; its time is over at {cache.plan_ends}"
+            text = f"{n_left} of {sum(cache.push.values())} items of {plan} were not pushed; {over}"
             yield alarm("not-pushed", cache.cache, text, cache.plan_at)
-        return
-    if cache.withheld is None:
-        text = f"the plan of {cache.plan_at} was not pushed; its time is over at {cache.plan_ends}"
-        yield alarm("not-pushed", cache.cache, text, cache.plan_at)
+    elif cache.withheld is None:
+        yield alarm("not-pushed", cache.cache, f"{plan} was not pushed; {over}", cache.plan_at)
     else:
-        text = f"a push of the plan of {cache.plan_at} is withheld: {cache.withheld}"
-        remedy = filled(WITHHELD, cache.cache, cache.plan_at)
-        yield alarm("not-pushed", cache.cache, text, remedy=remedy)
+        text = f"a push of {plan} is withheld: {cache.withheld}"
+        yield alarm("not-pushed", cache.cache, text, remedy=filled(WITHHELD, cache.cache, cache.plan_at))
 
 
 def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
@@ -264,6 +264,8 @@ def _disk_alarms(cache: CacheStatus, settings: Settings) -> Iterator[Alarm]:
     low, high = configured.watermarks
     fill_share, source, at = cache.fill_share, "inventory", cache.inventory_at
     looks = "`cachecast scan --cache NAME`" if configured.kind == "xcache" else "the next plan"
+    if configured.kind == "xcache" and configured.namespace is None:
+        looks = f"{looks} on its host"
     steward = cache.steward
     if steward and steward.high_bytes and (looked_at := as_of_label(int(steward.at_s))) > (at or ""):
         fill_share, source, at = steward.used_bytes / cache.capacity_bytes, "steward's look", looked_at

@@ -8,6 +8,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from features.common import strict_json
@@ -44,6 +45,12 @@ def accepts(part: str, url: str, default_port: int) -> Check:
         return Check(part, url, "bad", f"{host!r} is no name of a host")
     except OSError as error:
         return Check(part, url, "bad", f"{host}:{port}: {error.strerror or type(error).__name__}")
+
+
+def believing(authorities: str) -> ssl.SSLContext:
+    """TLS that believes the authorities in a file, or in a folder of theirs, alone. Raises OSError."""
+    file, folder = (None, authorities) if Path(authorities).is_dir() else (authorities, None)
+    return ssl.create_default_context(cafile=file, capath=folder)
 
 
 def answers(part: str, configured: str, url: str, *, tls: ssl.SSLContext | None = None) -> Check:

@@ -12,7 +12,7 @@ from pathlib import Path
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from features.common.errors import bounded, without_login
-from jobs.operator.operate.asking import OUT_OF_DATE, Check, answers, fetched
+from jobs.operator.operate.asking import OUT_OF_DATE, Check, answers, believing, fetched
 
 _AUTHORITIES = ("MLFLOW_TRACKING_SERVER_CERT_PATH", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Variables by which MLflow's client knows whom to believe: the first that is set."""
@@ -45,9 +45,7 @@ def _tls_to_mlflow() -> ssl.SSLContext:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
         stated = (path for name in _AUTHORITIES if (path := os.environ.get(name)))
-        trusted = next(stated, DEFAULT_CA_BUNDLE_PATH)
-        file, folder = (None, trusted) if Path(trusted).is_dir() else (trusted, None)
-        context = ssl.create_default_context(cafile=file, capath=folder)
+        context = believing(next(stated, DEFAULT_CA_BUNDLE_PATH))
     if own := os.environ.get("MLFLOW_TRACKING_CLIENT_CERT_PATH"):
         context.load_cert_chain(own, password="")  # rather refused than asked for on the terminal
     return context

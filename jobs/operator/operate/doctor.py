@@ -30,12 +30,13 @@ from features.schema import FILES
 from jobs.ground.caches.inventory import last, target
 from jobs.ground.caches.paths import Paths
 from jobs.ground.settings.sections import ServeSettings
+from jobs.ground.settings.sources import RucioSettings
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.spark import has_spark, java
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import arrivals
 from jobs.loop.ingest.sources.urls import GUESSED
-from jobs.operator.operate.asking import TIMEOUT_S, Check, accepts, answers, health
+from jobs.operator.operate.asking import TIMEOUT_S, Check, accepts, answers, believing, health
 from jobs.operator.operate.asking_mlflow import mlflow
 from prefetch.xcache.client import XCacheTarget
 from prefetch.xcache.rolling import check_heartbeat
@@ -53,10 +54,7 @@ def run(settings: Settings) -> Iterator[Check]:
         yield _java()
     yield _spark(settings.spark.master)
     yield mlflow(settings.mlflow.uri)
-    if url := settings.rucio.url:
-        yield answers("rucio", url, f"{url.rstrip('/')}/ping")
-    else:
-        yield Check("rucio", "none", "off", "set [rucio] url")
+    yield _rucio(settings.rucio)
     if settings.users.salt.get_secret_value():
         yield Check("users", "salted", "ok", "users are recorded as salted hashes")
     else:
@@ -110,6 +108,18 @@ def _spark(master: str) -> Check:
     if master.startswith("spark://"):
         return accepts("spark", master, _SPARK_PORT)
     return Check("spark", master, "ok", "in this process" if master.startswith("local") else "not tried here")
+
+
+def _rucio(rucio: RucioSettings) -> Check:
+    """Whether Rucio answers, by the authorities that its own client believes."""
+    if not (url := rucio.url):
+        return Check("rucio", "none", "off", "set [rucio] url")
+    trusted = rucio.ca_cert or os.environ.get("X509_CERT_DIR", "").strip()
+    try:
+        tls = believing(trusted) if trusted else None
+    except OSError as error:
+        return Check("rucio", url, "bad", f"no certificate can be read at {trusted}: {error.strerror}")
+    return answers("rucio", url, f"{url.rstrip('/')}/ping", tls=tls)
 
 
 def _cache(cache: CacheSettings) -> Check:
@@ -170,7 +180,7 @@ def _version(cache: CacheSettings) -> ServerVersion:
 
 
 def placement(serve: ServeSettings) -> Check:
-    """Whether the placement service answers; without any token it may be unused."""
+    """Whether the placement service answers; without any login it may be unused."""
     host = _ANY_ADDRESS.get(serve.host, serve.host)
     scheme, name = "https" if serve.tls_cert else "http", f"[{host}]" if ":" in host else host
     at = f"{scheme}://{name}:{serve.port}"
@@ -186,7 +196,8 @@ def placement(serve: ServeSettings) -> Check:
             )
         return Check("placement", at, "bad", bounded(f"is degraded: {reply.get('database')}", 200))
     why = reply if isinstance(reply, str) else "answers, but not as this service"
-    if serve.token.get_secret_value() or serve.token_file or serve.cache_tokens:
+    logins = (serve.token_file, serve.cache_tokens, serve.federation_tokens, serve.issuers, serve.client_ca)
+    if serve.token.get_secret_value() or any(logins):
         return Check("placement", at, "bad", f"{why}; start it: cachecast serve")
     return Check("placement", at, "off", f"{why}; no [serve] token is set either")
 

@@ -18,6 +18,7 @@ from jobs.ground.settings.layers import toml_text
 from jobs.ground.settings.sources import known
 from jobs.ground.settings.tree import Settings
 from jobs.loop.ingest import sources
+from jobs.operator.operate.site_facts import NewSite
 
 _HEAD = """\
 # Written by `cachecast init`. conf/base.toml has every other key with its default, and
@@ -26,39 +27,13 @@ _HEAD = """\
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class NewSite:
-    """What is known of a new site; an empty text means that it has none.
-
-    `cache`: root://host:port of an XCache, or the folder of a directory-backed cache, whose files come from
-    folder `origin`. `namespace`: folder of an XCache's names, if this host sees it; `gstream`: folder of what
-    `cachecast collect` keeps; `watermarks`: its low and high one, None: the default; `steward`: one runs
-    beside it. `records`: path or glob of access records of the kind `source`. `tables`: root
-    of the tables; by default a folder beside the settings.
-    """
-
-    cache: str = ""
-    name: str = ""
-    capacity: str = ""
-    origin: str = ""
-    source: str = "rucio_traces"
-    records: str = ""
-    rucio: str = ""
-    rucio_account: str = ""
-    tables: str = ""
-    namespace: str = ""
-    gstream: str = ""
-    watermarks: tuple[float, float] | None = None
-    steward: bool = False
-
-
 _GENERATED = "rucio_traces"  # the source of what `workload` pulls into tables
 _OPTIONS = {
     "url": "--cache root://xc1.example.org:1094",
     "name": "--name xc1",
     "capacity": "--capacity 50TB",
-    "rucio": "--rucio https://rucio.example.org",
-    "rucio_account": "--rucio-account root",
+    "rucio.url": "--rucio https://rucio.example.org",
+    "account": "--rucio-account root",
     "root": "--tables /srv/cachecast/tables",
 }
 """By the key in the settings, the option that it comes from, with an example."""
@@ -179,7 +154,7 @@ def _sections(site: NewSite, folder: Path, tables: str) -> Iterator[tuple[str, M
         cache: dict[str, object] = {"name": site.name, "kind": kind}
         cache |= {"url": site.cache, "capacity": site.capacity}
         cache |= {key: place for key, place in places.items() if place}
-        cache |= {"watermarks": list(site.watermarks)} if site.watermarks else {}
+        cache |= {"watermarks": list(map(float, site.watermarks.split(",")))} if site.watermarks else {}
         cache |= {"steward": True} if site.steward else {}
         yield f"caches.{_key(site.name)}", cache
 
@@ -203,9 +178,7 @@ def _check(text: str, out: Path) -> None:
             Settings.load(trial)
         except ConfigError as error:
             key, _, what = str(error).partition(": ")[2].partition(": ")
-            part = (
-                "rucio" if key == "rucio.url" else key.rpartition(".")[2].replace("account", "rucio_account")
-            )
+            part = key if key in _OPTIONS else key.rpartition(".")[2]
             if part not in _OPTIONS:
                 raise ConfigError(str(out), f"{key}: {what}") from None
             option, example = _OPTIONS[part].split()

@@ -22,7 +22,7 @@ from jobs.ground.text import Row, count, percent, text
 from jobs.loop.plan.cache_state import CacheAtMoment
 from jobs.loop.plan.plan import JudgedCache, explain_item, judge
 from jobs.operator.operate.status import champion_line
-from jobs.operator.overview.state import Histories, Sources, Step, Unknown, state
+from jobs.operator.overview.state import Histories, Look, Sources, Step, Unknown
 from jobs.operator.placement.current_plans import current_plan
 from prefetch.actions import ACTIONS, Action
 from prefetch.placement.pages import KEPT_S, REFRESH_S, LastHeartbeat, PageRequest
@@ -127,7 +127,8 @@ class Renderer:
     def _overview(
         self, heard: Mapping[str, LastHeartbeat], now_s: int, *, style: str, is_still: bool = True
     ) -> str:
-        region = state(self._settings, self._sources, self._histories, heard, now_s=now_s)
+        tables = Tables.of(self._settings)
+        region = Look(self._settings, tables, self._sources, self._histories, now_s).state(heard)
         values = {"state": region, "up": "", "title": region.region_name, "champion_line": champion_line}
         values |= {"docs": self._settings.serve.docs.rstrip("/"), "is_still": is_still}
         return _template("overview.html").render(values, now_s=now_s, style=style)

@@ -156,67 +156,59 @@ class State:
         return {name: part for name, part in parts.items() if isinstance(part, Unknown)}
 
 
-def state(
-    settings: Settings,
-    sources: Sources,
-    histories: Histories,
-    heard: Mapping[str, LastHeartbeat],
-    *,
-    now_s: int,
-) -> State:
-    """The state at `now_s`; `heard`: the last heartbeat of each cache."""
-    tables, region, sources.now_s = Tables.of(settings), settings.region.name, now_s
-    caches = [
-        _cache(tables, settings, name, sources, heard.get(name), histories=histories, now_s=now_s)
-        for name in sorted(settings.caches)
-    ]
-    return State(
-        region,
-        settings.steward.policy,
-        sources.known("region", lambda: status.of_region(_there(tables), settings, now_s=now_s)),
-        caches,
-        _models(tables, region, sources),
-        sources.known("tables", lambda: generated.warning(tables)),
-    )
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """A look at a region, its caches and its models at `now_s`; `sources` and `histories` outlast it."""
 
+    settings: Settings
+    tables: Tables
+    sources: Sources
+    histories: Histories
+    now_s: int
 
-def _cache(
-    tables: Tables,
-    settings: Settings,
-    name: str,
-    sources: Sources,
-    heard: LastHeartbeat | None,
-    *,
-    histories: Histories,
-    now_s: int,
-) -> CacheState:
-    def status_and_alarms() -> tuple[CacheStatus, Sequence[Alarm]]:
-        with contextlib.closing(Journal(settings.push.journal)) as journal:
-            cache = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
-        return cache, tuple(cache_alarms(cache, settings, now_s=now_s))
+    def state(self, heard: Mapping[str, LastHeartbeat]) -> State:
+        """The state; `heard`: the last heartbeat of each cache."""
+        settings, tables, self.sources.now_s = self.settings, self.tables, self.now_s
+        known = self.sources.known
+        return State(
+            settings.region.name,
+            settings.steward.policy,
+            known("region", lambda: status.of_region(_there(tables), settings, now_s=self.now_s)),
+            [self._cache(name, heard.get(name)) for name in sorted(settings.caches)],
+            self._models(),
+            known("tables", lambda: generated.warning(tables)),
+        )
 
-    since = day_label(now_s - (DAYS - 1) * DAY_S)
-    steward = sources.known(f"steward {name}", lambda: read(settings.steward.figures(name)))
-    return CacheState(
-        settings.caches[name],
-        heard,
-        sources.known(f"cache {name}", status_and_alarms),
-        steward,
-        silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
-        sources.known(f"days {name}", lambda: steward_days.by_day(tables, cache=name, since=since)[::-1]),
-        sources.known(f"history {name}", lambda: histories.of(name, now_s=now_s)),
-    )
+    def _cache(self, name: str, heard: LastHeartbeat | None) -> CacheState:
+        settings, tables, now_s, known = self.settings, self.tables, self.now_s, self.sources.known
 
+        def status_and_alarms() -> tuple[CacheStatus, Sequence[Alarm]]:
+            with contextlib.closing(Journal(settings.push.journal)) as journal:
+                cache = status.of_cache(_there(tables), journal, settings, name, now_s=now_s)
+            return cache, tuple(cache_alarms(cache, settings, now_s=now_s))
 
-def _models(tables: Tables, region: str, sources: Sources) -> Mapping[str, Serving | Unknown | None]:
-    """The models of the region, and of the others that were decided about in these tables."""
-    known = sources.known("regions", lambda: {key[2] for key in tables.head(PROMOTIONS).partitions})
-    regions = sorted({region} | (set() if isinstance(known, Unknown) else known))
+        since = day_label(now_s - (DAYS - 1) * DAY_S)
+        steward = known(f"steward {name}", lambda: read(settings.steward.figures(name)))
+        return CacheState(
+            settings.caches[name],
+            heard,
+            known(f"cache {name}", status_and_alarms),
+            steward,
+            silence(steward, now_s=now_s) if isinstance(steward, StewardFigures) else None,
+            known(f"days {name}", lambda: steward_days.by_day(tables, cache=name, since=since)[::-1]),
+            known(f"history {name}", lambda: self.histories.of(name, now_s=now_s)),
+        )
 
-    def of(region: str) -> Serving | None:
-        return serving(_there(tables), region=region)
+    def _models(self) -> Mapping[str, Serving | Unknown | None]:
+        """The models of the region, and of the others that were decided about in these tables."""
+        known = self.sources.known
+        others = known("regions", lambda: {key[2] for key in self.tables.head(PROMOTIONS).partitions})
+        regions = {self.settings.region.name} | (set() if isinstance(others, Unknown) else others)
 
-    return {name: sources.known(f"models {name}", functools.partial(of, name)) for name in regions}
+        def of(region: str) -> Serving | None:
+            return serving(_there(self.tables), region=region)
+
+        return {name: known(f"models {name}", functools.partial(of, name)) for name in sorted(regions)}
 
 
 def _there(tables: Tables) -> Tables:

@@ -42,6 +42,8 @@ def test_tables_without_rows_are_a_line_with_the_remedy(tmp_path: Path) -> None:
 
 def test_days_are_checked(tmp_path: Path) -> None:
     assert "not a day: 'soon'" in str(outcomes(tmp_path, [], "--from", "soon").exception)
+    page = outcomes(tmp_path, [], "--day", "2026-03-01", "--out", str(tmp_path / "page.html"))
+    assert "leave out --as-of and --day" in str(page.exception)
 
 
 def test_days_of_a_steward_are_shown_without_any_plan(tables: Tables, tmp_path: Path) -> None:

@@ -60,7 +60,12 @@ def test_a_time_that_is_not_typed_is_the_newest(tmp_path: Path) -> None:
     assert moments(settings, None, None)[0] <= now_s
 
 
-@pytest.mark.parametrize("words", [("train",), ("features",), ("predict",), ("cycle",), ("arrivals",)])
+QUEUE, PREFILL = ("queue", "--name", "q", "--input", "/q"), ("prefill", "--cache", "c", "--dataset", "s:d")
+
+
+@pytest.mark.parametrize(
+    "words", [("train",), ("features",), ("predict",), ("cycle",), ("arrivals",), QUEUE, PREFILL]
+)
 def test_nothing_is_computed_for_a_time_that_has_not_come(tmp_path: Path, words: tuple[str, ...]) -> None:
     """It would stay the newest until then: a model that never is too old, a state that no cycle follows."""
     done = cachecast(*words, "--as-of", "2098-01-01T00:00:00Z", "--tables", tmp_path / "tables")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cachecast_main import asked
+from cachecast_main import asked, cachecast
 from planted_region import MLFLOW_WARNINGS
 
 from features.common.times import as_of_label
@@ -88,3 +88,10 @@ def test_a_cycle_trains_and_the_next_one_serves_what_was_trained(site: Path) -> 
         assert {row["did"] for row in rows} == set(candidates)
         assert {row["model_version"] for row in rows} == {first["model_version"]}
         assert len({row["probability"] for row in rows}) > 10
+
+
+def test_a_server_is_asked_by_a_cycle_as_by_a_pull_of_its_own(site: Path) -> None:
+    """Not for new files alone, which a server refuses; here none is configured."""
+    as_of = as_of_label(FIRST_S)
+    done = cachecast("cycle", "--conf", site, "--as-of", as_of, "--pull", "rucio_server=in-use")
+    assert done.returncode == 1 and "no Rucio server is configured" in done.stderr

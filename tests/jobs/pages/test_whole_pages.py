@@ -16,6 +16,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.spark import write_code
 from jobs.ground.store.tables import Tables
 from jobs.operator.operate import new_site, prometheus
+from jobs.operator.operate.site_facts import NewSite
 from jobs.operator.site_report import build
 from jobs.studies.simulate import replay_trace, workload
 
@@ -56,7 +57,7 @@ WRITERS: dict[str, Write] = {
     "report": reported,
     "metrics": measured,
     "package": lambda folder: write_code(folder / "package.zip"),
-    "init": lambda folder: new_site.run(new_site.NewSite(), out=folder / "site.toml", force=True, now_s=0),
+    "init": lambda folder: new_site.run(NewSite(), out=folder / "site.toml", force=True, now_s=0),
     "workload": lambda folder: workload.write(month(), out=folder, raw=False),
     "raw workload": lambda folder: workload.write(month(), out=folder, raw=True),
 }

@@ -31,15 +31,17 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def answering(answers: type[Answers], *, pem: Path | None = None) -> Iterator[str]:
+def answering(
+    answers: type[Answers], *, pem: Path | None = None, shown_by_clients: bool = True
+) -> Iterator[str]:
     """The URL at which `answers` are given until the block ends.
 
-    `pem`: a certificate of localhost with its key, for TLS with clients that show the same.
+    `pem`: a certificate of localhost with its key, for TLS with clients that have to show the same.
     """
     with _Server(("127.0.0.1", 0), answers) as server:
         if pem is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pem)
-            tls.verify_mode = ssl.CERT_REQUIRED
+            tls.verify_mode = ssl.CERT_REQUIRED if shown_by_clients else ssl.CERT_NONE
             tls.load_cert_chain(pem)
             server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

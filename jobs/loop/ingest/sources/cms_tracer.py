@@ -11,7 +11,6 @@ from replay.config import expression
 
 _NAMES = ("tid", "event", "path", "is_write", "ts_access", "storage")
 _OURS = "^(?:cc[0-9]{1,3}|ask)[.]"  # sessions of our own connections (`prefetch.xcache.connections`)
-AHEAD_DAYS = 2  # lines of the next day, which has begun elsewhere, are not of the future
 
 
 def query(site: Site) -> sql.Query:
@@ -40,7 +39,6 @@ def query(site: Site) -> sql.Query:
             (elsewhere, "not a read: another storage"),
             (f"regexp_matches(tid, {literal(_OURS)})", sql.OURS),
             ("at_us IS NULL", "unparsable time: ts_access"),
-            (sql.is_ahead("at_us", site.day, days=AHEAD_DAYS), sql.FUTURE),
         ),
         sample=sql.without_users("value"),
     )

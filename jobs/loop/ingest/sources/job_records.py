@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from features.common.names import UNFIT_RE2, literal
 from features.schema import JOB_RECORDS
 from jobs.loop.ingest.sources import Site, sql, urls
-from jobs.loop.ingest.sources.cms_tracer import AHEAD_DAYS
 from jobs.loop.ingest.sources.lines import MOST_LINE_BYTES, joined
 from replay.config import expression
 
@@ -99,10 +98,7 @@ def _reason(
         ("end_us IS NULL AND NOT failed", "missing field: end"),
         ("coalesce(start_us, end_us, reported_us) IS NULL", "missing field: any time"),
         ("end_us < start_us", "ends before it starts"),
-        (
-            sql.is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day, days=AHEAD_DAYS),
-            "ends in the future",
-        ),
+        (sql.is_ahead("greatest(start_us, coalesce(end_us, reported_us))", site.day), "ends in the future"),
         (f"cpu IS NULL AND NOT ({unmeasured})", "missing field: CPU time"),
         ("wall IS NULL AND NOT failed", "missing field: wall time"),
         ("cpu < 0 OR wall < 0", "negative time"),

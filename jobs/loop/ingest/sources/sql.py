@@ -21,7 +21,7 @@ from replay.config import expression
 SAMPLE_CHARS = 200
 OURS = "our own prefetch or touch"
 FUTURE = "in the future"
-_AHEAD_DAYS = 366  # a pull of old records may be dated before them, but not by years
+_AHEAD_DAYS = 366  # a pull may be dated before its records, as one that is repeated, but not by years
 TEST_FILE = "not a read: a test file of monitoring"
 # No record tells of 32 PiB or 16 million reads; of a few that did, sums (2^32 a read) would not fit.
 MOST_BYTES = 2**55
@@ -100,7 +100,7 @@ class Query:
             is_test = f"regexp_full_match({columns['name']}, {literal(expression(self.site.test_files))})"
             tests = [(is_test, TEST_FILE)]
         at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
-        ahead = is_ahead(f"epoch_us({at})", self.site.day, days=_AHEAD_DAYS)
+        ahead = is_ahead(f"epoch_us({at})", self.site.day)
         others = first_reason(*nameless, *tests, *impossible, (ahead, FUTURE))
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
@@ -123,11 +123,11 @@ def with_steps(text: str, steps: Iterable[Columns]) -> str:
     return text
 
 
-def is_ahead(us: str, day: str, *, days: int) -> str:
-    """Whether a time is `days` after the begin of `day`, or later, which no pull of it holds; else false."""
+def is_ahead(us: str, day: str) -> str:
+    """Whether a time is a year after the begin of `day`, or later, which no pull of it holds; else false."""
     if not day:
         return "false"
-    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=days)
+    last = dt.datetime.fromisoformat(day).replace(tzinfo=dt.UTC) + dt.timedelta(days=_AHEAD_DAYS)
     return f"{us} >= {int(last.timestamp()) * 1_000_000}"
 
 

@@ -1,5 +1,6 @@
 """`evaluate --trace`: what is learned from a trace's past, and that nothing later is used."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,14 @@ def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, sin
     assert why in str(CliRunner().invoke(app, words).exception)
 
 
-def test_policies_are_added_to_a_trace_only() -> None:
-    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", "--policy", "fifo"])
-    assert "--policy compares further policies on a trace; give --trace" in str(answer.exception)
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--policy", "fifo"], "--policy compares further policies on a trace; give --trace"),
+        (["--activity", "analysis"], "its evaluation is of all: leave out --site and --activity"),
+        (["--trace", "t.csv", "--cycle", "1h"], "a --trace has no plans"),
+    ],
+)
+def test_options_of_the_other_kind_of_evaluation_are_refused(words: Sequence[str], why: str) -> None:
+    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", *words])
+    assert why in str(answer.exception)

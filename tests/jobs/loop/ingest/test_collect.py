@@ -22,8 +22,10 @@ from waiting import eventually
 
 from features.common.errors import InputError
 from features.common.times import parse_as_of
+from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.ingest import pull, pull_input
+from jobs.loop.ingest.bus import Bus, Collecting
 from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.ingest.pull_input import Mark, Request
 from jobs.loop.ingest.sources import Site
@@ -172,6 +174,15 @@ def test_it_logs_counts_and_finishes_an_idle_file_in_time(
     (path,) = folder.glob("gstream-*")
     assert path.stat().st_mode & 0o777 == 0o640 & ~_umask()
     assert folder.stat().st_mode & 0o777 == 0o750 & ~_umask()
+
+
+def test_who_deletes_pulled_datagrams_may_delete_what_a_broker_sent(tmp_path: Path) -> None:
+    tmp_path.chmod(0o770)
+    settings, nothing = Settings.load(env={}).collect, lambda *_: False
+    how = Collecting(settings, 2**20, 3600, 60, print, time.time, figures=print, concerns=nothing)
+    broker: Any = None
+    with Bus(tmp_path / "bus", broker, how):
+        assert all(folder.stat().st_mode & 0o020 for folder in (tmp_path / "bus").iterdir())
 
 
 def _umask() -> int:

@@ -178,6 +178,7 @@ def test_eight_cores_are_eight_however_they_are_written_and_what_is_unreadable_i
 
 NEVER = "not a job: it has not run"
 NO_TIMES = dict.fromkeys(("starttime", "endtime", "cpuconsumptiontime"))
+LATER = {"starttime": "2026-05-02 06:00:00", "endtime": "2026-05-02 08:00:00"}
 OF_PANDA: list[tuple[dict[str, Any], Any]] = [
     ({"cpuconsumptiontime": None, "piloterrorcode": 1099}, (7200.0, None, 1099, "wn.org")),
     ({"endtime": None}, (None, 5000.0, None, "wn.org")),
@@ -196,6 +197,8 @@ OF_PANDA: list[tuple[dict[str, Any], Any]] = [
     ({"jobstatus": "finished", "endtime": None}, "missing field: end"),
     ({"starttime": "soon"}, "unparsable time: starttime"),
     ({"endtime": None, "starttime": "2049-01-01 00:00:00"}, "ends in the future"),
+    # A pull that is repeated is of a day long before what is new since.
+    (LATER | {"modificationhost": "ui.org"}, (7200.0, 5000.0, None, None)),
 ]
 
 

@@ -61,10 +61,11 @@ def test_the_placement_service_is_asked(tmp_path: Path, reply: object, state: st
     assert len(check.detail) <= 300
 
 
-def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("login", ["TOKEN", "FEDERATION_TOKENS"])
+def test_a_placement_service_that_is_set_up_must_answer(tmp_path: Path, login: str) -> None:
     unused = {"CACHECAST_SERVE__PORT": "9"}
     assert checked(tmp_path, "placement", **unused).state == "off"
-    missing = checked(tmp_path, "placement", **unused, CACHECAST_SERVE__TOKEN="0123456789abcdef")
+    missing = checked(tmp_path, "placement", **unused, **{f"CACHECAST_SERVE__{login}": "0123456789abcdef"})
     assert missing.state == "bad"
     assert "cachecast serve" in missing.detail
 
@@ -197,6 +198,28 @@ def test_mlflow_is_believed_as_by_its_own_client(
         assert mlflow(url).state == "ok"
         monkeypatch.setenv("MLFLOW_TRACKING_CLIENT_CERT_PATH", str(tmp_path / "gone.pem"))
         assert "no certificate can be read" in mlflow(url).detail
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_rucio_is_believed_as_by_its_own_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_set: bool
+) -> None:
+    """Grids have authorities of their own, which no system knows."""
+
+    class Answers(http_answers.Answers):
+        def do_GET(self) -> None:
+            self.say(200 if self.path == "/ping" else 404)
+
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("X509_CERT_DIR", "" if is_set else str(pem))
+    with http_answers.answering(Answers, pem=pem, shown_by_clients=False) as url:
+        site = {"CACHECAST_RUCIO__URL": url}
+        trust = {"CACHECAST_RUCIO__CA_CERT": str(pem)} if is_set else {}
+        assert checked(tmp_path, "rucio", **site, **trust).state == "ok"
+        monkeypatch.setenv("X509_CERT_DIR", "")
+        assert checked(tmp_path, "rucio", **site).state == "bad"
+        gone = checked(tmp_path, "rucio", **site, CACHECAST_RUCIO__CA_CERT=str(tmp_path / "gone.pem"))
+    assert "no certificate can be read at" in gone.detail
 
 
 def test_a_server_that_is_down_is_waited_for_once() -> None:

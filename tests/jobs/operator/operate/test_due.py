@@ -97,6 +97,11 @@ def test_the_commands_exit_with_a_code_of_their_own_which_is_no_failure(
     assert "no champion yet" in capsys.readouterr().err
     (left,) = metrics.glob("cachecast-default-due*.prom")
     assert 'cachecast_job_failed{cache="",command="due",region="default"} 0.0' in left.read_text()
+    # What another source delivers does not end the alert of one that failed.
+    for source in ("rucio_traces", "wmarchive"):
+        assert code("pull", "--source", source, "--input", str(tmp_path / "none")) == 1
+        (left,) = metrics.glob(f"cachecast-default-pull-{source}*.prom")
+        assert f'command="pull {source}",region="default"}} 1.0' in left.read_text()
     settings = site(tmp_path / "tables")
     featured(settings, T0)
     featured(settings, T0 + HOUR_S)

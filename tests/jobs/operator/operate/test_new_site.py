@@ -11,7 +11,8 @@ import pytest
 from features.common.errors import CachecastError
 from jobs.ground.settings.tree import Settings
 from jobs.operator.operate import doctor
-from jobs.operator.operate.new_site import NewSite, run
+from jobs.operator.operate.new_site import run
+from jobs.operator.operate.site_facts import NewSite
 
 NOW_S = 1772323200  # 2026-03-01
 
@@ -116,7 +117,7 @@ def test_a_file_that_is_there_is_kept_without_force(tmp_path: Path) -> None:
 
 
 def test_a_new_site_knows_watermarks_and_a_steward(tmp_path: Path) -> None:
-    site = NewSite(cache="root://x:1094", capacity="1TB", watermarks=(0.8, 0.9), steward=True)
+    site = NewSite(cache="root://x:1094", capacity="1TB", watermarks="0.8,0.9", steward=True)
     written = run(site, out=tmp_path / "site.toml", force=False, now_s=0)
     cache = Settings.load(tmp_path / "site.toml").caches["x"]
     assert (cache.watermarks, cache.steward) == ((0.8, 0.9), True)

@@ -128,11 +128,14 @@ def test_the_chain_of_a_decision_time_is_due_a_deadline_after_it(
     settings: Settings, tables: Tables, deadline: str, late_at_s: int
 ) -> None:
     env = {"CACHECAST_AIRFLOW__DEADLINE": deadline, "CACHECAST_PUSH__JOURNAL": settings.push.journal}
+    env["CACHECAST_AIRFLOW__PULL"] = '{ rucio_server = "in-use", rucio_traces = "/t" }'
     conf = Path(settings.push.journal).parent
     with_conf = Settings.load(conf, tables=settings.tables.root, env=env)
     begun_s = parse_as_of(AT)
     assert alarms(with_conf, begun_s + late_at_s - 1) == set()
-    assert {"prediction-late"} == {name for name, _ in alarms(with_conf, begun_s + late_at_s)}
+    (late,) = run(with_conf, now_s=begun_s + late_at_s).alarms
+    assert late.name == "prediction-late"
+    assert " --pull rucio_traces=/t --pull rucio_server=in-use`" in late.remedy
     tables.replace_rows(
         PREDICTIONS, [row(PREDICTIONS, did="a")], ("2026-03-01", "2026-03-01T05:00:00Z", "default")
     )
@@ -280,8 +283,9 @@ def test_a_steward_is_shown_with_its_alarms_and_missed_when_it_is_silent(
     ):
         fuller = dataclasses.replace(calm, used_bytes=used_bytes * 10**9, high_bytes=high_bytes * 10**9)
         fuller.write(path)
-        texts = [alarm.text for alarm in run(settings, now_s=NOW_S + 200).alarms]
-        assert len(texts) == bool(source) and all(source in text for text in texts)
+        raised = run(settings, now_s=NOW_S + 200).alarms
+        assert len(raised) == bool(source) and all(source in alarm.text for alarm in raised)
+    assert "`cachecast scan --cache xc1` on its host looks again" in raised[0].remedy
     tables.replace_rows(CONTENTS, [], ("2026-03-01", AT, "xc1"))
     path.write_text('{"of": "another version"}')
     damaged = run(settings, now_s=NOW_S)
