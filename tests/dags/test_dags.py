@@ -269,4 +269,4 @@ def test_under_kubernetes_what_may_use_spark_has_a_larger_pod(bags: Bags, connec
 def test_a_setting_that_cannot_be_is_told_in_the_ui(bags: Bags) -> None:
     site = bags["wrong"]
     assert site["dags"] == {}
-    assert all("'rumours'" in error for error in site["errors"].values())
+    assert site["errors"] and all("'rumours'" in error for error in site["errors"].values())

@@ -184,7 +184,7 @@ def test_every_datagram_of_a_flood_is_kept_or_counted(start: Callable[..., Daemo
     daemon, n_sent = start(), 20_000
     daemon.send(range(1, n_sent + 1))
     counts = daemon.stop()
-    assert counts["datagrams"] + counts["dropped"] == n_sent
+    assert 0 < counts["datagrams"] == n_sent - counts["dropped"]
     assert len(captured(tmp_path / "captures").records) == counts["datagrams"]
 
 

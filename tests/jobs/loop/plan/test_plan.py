@@ -185,7 +185,7 @@ def test_a_file_nobody_predicts_leaves_unless_it_came_just_now(tables: Tables) -
     old, new = (Held(f"/store/x/{name}.root", MB, MB, True, AS_OF - ago_s, False) for name, ago_s in ages)
     run(tables, [held(i, ago_s=7200 + i) for i in range(92)] + [old, new])
     evicted = [row["did"] for row in rows(tables, "evict")]
-    assert "cms:/store/x/old.root" in evicted or is_control(["cms:/store/x/old.root"], 0.05)[0]
+    assert "cms:/store/x/old.root" in evicted
     assert "cms:/store/x/new.root" not in evicted
 
 
