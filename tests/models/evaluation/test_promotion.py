@@ -186,10 +186,12 @@ def test_bounds_are_those_of_a_slow_bootstrap() -> None:
 
 @pytest.mark.parametrize(("n_days", "is_bounded"), [(1, False), (2, False), (13, False), (14, True)])
 def test_fewer_than_two_weeks_have_no_bounds_and_win_nothing(n_days: int, is_bounded: bool) -> None:
-    mean, ratio = mean_interval([5.0] * n_days), ratio_interval([2.0] * n_days, [5.0] * n_days)
-    assert ratio is not None and (mean.mean, ratio.mean) == (5.0, 0.4)
+    read = np.arange(1.0, n_days + 1)
+    mean, ratio = mean_interval([5.0] * n_days), ratio_interval(0.4 * read, read)
+    assert ratio is not None and (mean.mean, ratio.mean) == pytest.approx((5.0, 0.4))
     for interval in (mean, ratio):
-        assert [bound is not None for bound in (interval.lower, interval.upper)] == [is_bounded] * 2
+        bounds = [interval.mean if is_bounded else None] * 2  # no day differs
+        assert [interval.lower, interval.upper] == pytest.approx(bounds)
     assert (few_days(n_days) is None) == is_bounded
     decided = decide([replay(n_days, lru=9, s3fifo=9)], has_champion=False, min_days=1)
     assert decided.promote == is_bounded
@@ -203,6 +205,8 @@ def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -
     assert interval.lower is not None and interval.upper is not None
     assert min(days) - slack <= interval.lower <= interval.upper <= max(days) + slack
     assert interval.mean == pytest.approx(np.mean(days))
+    to_one = ratio_interval(days, np.ones(len(days)), block=block)
+    assert to_one is not None and to_one.lower == pytest.approx(interval.lower, abs=slack)
 
 
 def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
