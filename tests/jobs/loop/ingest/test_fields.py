@@ -151,7 +151,6 @@ def test_a_transfer_without_a_time_began_when_its_trace_did(pulled: Pulled, none
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
-    ({"filename": "NA"}, "missing field: filename"),
     ({"filesize": 1.5}, "unparsable size"),
     ({"filesize": 2**62}, "impossible size_bytes"),
     ({"transferStart": 0, "timeStart": 0}, "missing field: transferStart"),
