@@ -185,9 +185,9 @@ def test_what_becomes_known_later_changes_no_score_and_a_planted_signal_gains_no
     planted = scored(conf, rewritten(site, tmp_path / "in", moment_s), tmp_path / "b")
     for scorer in SCORERS:
         for at in range(FROM_S, moment_s + 1, 6 * 3600):
-            one, other = by_item(plain, scorer, at), by_item(planted, scorer, at)
-            assert one.shape[1] > 10
-            np.testing.assert_array_equal(one, other)
+            as_was, as_is = by_item(plain, scorer, at), by_item(planted, scorer, at)
+            assert as_was.shape[1] > 10
+            np.testing.assert_array_equal(as_was, as_is)
     last = FROM_S + 18 * 3600
     later = by_item(plain, CHALLENGER_PLAN, last), by_item(planted, CHALLENGER_PLAN, last)
     assert not np.array_equal(*later)

@@ -445,8 +445,8 @@ def test_messages_in_any_order_and_again_say_the_same(order: list[object], again
 def test_a_subscription_of_a_pattern_that_never_ends_takes_no_time() -> None:
     new = {"event_type": "create_dts", "payload": {"scope": "mc", "name": "a" * 250 + "!"}}
     rules = [{"rse_expression": "EDGE_DISK"}]
-    one = {"name": "s", "state": "ACTIVE", "filter": {"pattern": "(a+)+$"}, "replication_rules": rules}
-    queued = accepted([new, one, one | {"filter": {"pattern": 7}}, one | {"filter": {"pattern": "a" * 5000}}])
+    bad = {"name": "s", "state": "ACTIVE", "filter": {"pattern": "(a+)+$"}, "replication_rules": rules}
+    queued = accepted([new, bad, bad | {"filter": {"pattern": 7}}, bad | {"filter": {"pattern": "a" * 5000}}])
     assert not queued.rows
     assert queued.refused["not a subscription: pattern is no text"] == 2
 
