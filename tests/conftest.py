@@ -207,7 +207,6 @@ TOGETHER = {
             for what in ("pull", "pull_inputs", "pull_links", "incremental", "engines")
         ),
         *(f"{_PULLED}test_{what}" for what in ("matrix", "source_packages", "worker_jobs")),
-        "tests/jobs/ground/spark/test_session",
         *("tests/jobs/loop/train/test_engines", "tests/models/serving/test_scoring"),
     ],
 }

@@ -231,6 +231,8 @@ def test_the_placement_service(tmp_path: Path, nobody: int) -> None:
         {"CACHECAST_RUCIO__URL": f"https://ops:{IN_URL}@rucio"},
         {"CACHECAST_SERVE__TOKEN": f"[{TOKEN}"},
         {"CACHECAST_USERS__SALT": f"{{{SALT}"},
+        {"CACHECAST_USERS__SALTY": SALT},
+        {"CACHECAST_RUCIO__PASSWORD": f'["{PASSWORD}"]'},
         {"CACHECAST_PUSH__PARALLEL": TOKEN},
     ],
     ids=lambda env: next(iter(env)),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labels_oracle import expected
 from local_engines import LOCAL
+from pulls import pulled_text
 from worlds import random_worlds, tables_of
 
 from features import labels
@@ -18,8 +19,6 @@ from features.accesses import demand, reader_kinds
 from features.common.errors import StaleInputError
 from features.spec import FeatureSpec
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.loop.train import features
 from jobs.loop.train.engines import RegionData
 
@@ -52,14 +51,12 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
         **{"eventType": "get_sm", "scope": "cms", "filename": path, "uuid": "u", "localSite": "S"},
         **{"transferStart": start + 10, "transferEnd": start + 20, "filesize": 100},
     }
-    (tmp_path / "traces").write_text(json.dumps(trace))
     record = {
         **{"data.file_lfn": path, "data.unique_id": "u", "data.file_size": 100, "data.site_name": "S"},
         **{"data.start_time": (start + 10) * 1000, "data.end_time": (start + 20) * 1000},
     }
-    (tmp_path / "pop").write_text(json.dumps(record))
     spec = FeatureSpec(cycle_s=3600, horizons_s=(3600,), candidate_s=86400, active_dataset_s=86400)
-    tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 1)
+    tables = Tables(str(tmp_path / "tables"))
 
     def counted(**sources: str) -> float:
         features.compute(RegionData(LOCAL, tables, spec, "r", sources), [start + 3600])
@@ -67,8 +64,8 @@ def test_a_read_told_by_trace_and_g_stream_counts_once(tmp_path: Path) -> None:
         assert row["did"] == f"cms:{path}"
         return float(row["n_reads"])
 
-    pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=str(tmp_path / "traces"), day=day)
-    pull_input.pull(LocalEngine(), tables, source="cmssw_pop", path=str(tmp_path / "pop"), day=day)
+    for source, line in (("rucio_traces", trace), ("cmssw_pop", record)):
+        pulled_text(tables, tmp_path, source, json.dumps(line), day=dt.date(2026, 3, 1))
     assert counted() == 2
     assert counted(**{"*": "rucio_traces"}) == 1
     with pytest.raises(StaleInputError, match="accesses of cmssw_pop, rucio_traces"):

@@ -35,7 +35,7 @@ def cachecast(*words: str | Path, **env: str) -> Ended:
         try:
             main.main()
         except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
     return Ended(code, out.getvalue(), err.getvalue())
 
 

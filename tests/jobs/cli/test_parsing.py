@@ -104,6 +104,9 @@ def test_a_list_that_is_not_typed_is_empty_and_a_size_is_above_0() -> None:
 def test_numbers_are_read_with_their_spans_and_units() -> None:
     assert (counts("1, 4"), spans("52-54, 9")) == ([1, 4], [9, 52, 53, 54])
     assert seconds("300") == seconds("5m") == 300
+    for text in ("", "0", "a", "3-", "1-9999999"):
+        with pytest.raises(InputError, match="52-60,64"):
+            spans(text)
 
 
 def test_watermarks_may_be_equal_and_do_not_fall() -> None:

@@ -38,6 +38,7 @@ for house in houses:
 
 
 def test_the_rest_of_the_house_is_imported_without_a_study(tmp_path: Path) -> None:
+    assert SHOWN_BY.keys() <= set(STUDIES)
     for study in STUDIES:
         for room in ROOMS:
             shutil.copytree(ROOT / room, tmp_path / study / room, ignore=shutil.ignore_patterns("*.nb?"))

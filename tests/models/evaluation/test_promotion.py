@@ -24,6 +24,7 @@ from models.evaluation.metrics import BOUNDED_DAYS, Interval, few_days, mean_int
 from models.evaluation.promotion import DailyWan, Decision, decide, decide_order, decide_pair
 
 TB = 10**12
+RIVALS = {"lru": LRU, "s3fifo": S3FIFO_PLAN, "champion": CHAMPION_PLAN}
 
 
 def replay(n_days: int = 28, fraction: float = 0.1, **savings: float) -> DailyWan:
@@ -31,10 +32,9 @@ def replay(n_days: int = 28, fraction: float = 0.1, **savings: float) -> DailyWa
     rng = np.random.default_rng(4)
     days = [f"2026-03-{i + 1:02}" for i in range(n_days)]
     mine = {day: int((10 + rng.normal()) * TB) for day in days}
-    policies = {"lru": LRU, "s3fifo": S3FIFO_PLAN, "champion": CHAMPION_PLAN}
     wan = {CHALLENGER_PLAN: mine}
     for name, saving in savings.items():
-        wan[policies[name]] = {day: int(mine[day] + (saving + rng.normal()) * TB) for day in days}
+        wan[RIVALS[name]] = {day: int(mine[day] + (saving + rng.normal()) * TB) for day in days}
     return DailyWan(fraction, wan)
 
 
@@ -50,12 +50,12 @@ def test_a_clear_winner_is_promoted_with_its_figures() -> None:
     assert decide([replay(lru=3, s3fifo=1, champion=1)], has_champion=True) == decision
 
 
-@pytest.mark.parametrize("rival", ["lru", "s3fifo", "champion"])
+@pytest.mark.parametrize("rival", RIVALS)
 def test_one_rival_that_is_not_significantly_beaten_is_enough_to_refuse(rival: str) -> None:
-    savings: dict[str, Any] = {"lru": 3.0, "s3fifo": 3.0, "champion": 3.0, rival: 0.0}
+    savings: dict[str, Any] = dict.fromkeys(RIVALS, 3.0) | {rival: 0.0}
     decision = decide([replay(**savings)], has_champion=True)
     assert not decision.promote
-    assert [comparison.won for comparison in decision.comparisons].count(False) == 1
+    assert [lost.against for lost in decision.comparisons if not lost.won] == [RIVALS[rival]]
     assert any(reason.startswith("is not significantly better than") for reason in decision.reasons)
 
 
@@ -91,10 +91,10 @@ def test_an_order_may_evict_if_it_beats_lru_and_s3fifo_at_every_capacity() -> No
         (STEWARD, LRU),
         (STEWARD, S3FIFO),
     ] * 2
-    for loses in (in_line(0.1, lru=3, s3fifo=0), in_line(0.1, lru=0, s3fifo=3)):
+    for loses, rival in ((in_line(0.1, lru=3, s3fifo=0), S3FIFO), (in_line(0.1, lru=0, s3fifo=3), LRU)):
         refused = decide_order([wins[0], loses])
         assert not refused.promote
-        assert [comparison.won for comparison in refused.comparisons].count(False) == 1
+        assert [lost.against for lost in refused.comparisons if not lost.won] == [rival]
 
 
 def test_a_successor_is_refused_only_where_it_surely_misses_more() -> None:
@@ -186,10 +186,12 @@ def test_bounds_are_those_of_a_slow_bootstrap() -> None:
 
 @pytest.mark.parametrize(("n_days", "is_bounded"), [(1, False), (2, False), (13, False), (14, True)])
 def test_fewer_than_two_weeks_have_no_bounds_and_win_nothing(n_days: int, is_bounded: bool) -> None:
-    mean, ratio = mean_interval([5.0] * n_days), ratio_interval([2.0] * n_days, [5.0] * n_days)
-    assert ratio is not None and (mean.mean, ratio.mean) == (5.0, 0.4)
+    read = np.arange(1.0, n_days + 1)
+    mean, ratio = mean_interval([5.0] * n_days), ratio_interval(0.4 * read, read)
+    assert ratio is not None and (mean.mean, ratio.mean) == pytest.approx((5.0, 0.4))
     for interval in (mean, ratio):
-        assert [bound is not None for bound in (interval.lower, interval.upper)] == [is_bounded] * 2
+        bounds = [interval.mean if is_bounded else None] * 2  # no day differs
+        assert [interval.lower, interval.upper] == pytest.approx(bounds)
     assert (few_days(n_days) is None) == is_bounded
     decided = decide([replay(n_days, lru=9, s3fifo=9)], has_champion=False, min_days=1)
     assert decided.promote == is_bounded
@@ -203,6 +205,8 @@ def test_bounds_hold_the_mean_of_what_was_drawn(days: list[float], block: int) -
     assert interval.lower is not None and interval.upper is not None
     assert min(days) - slack <= interval.lower <= interval.upper <= max(days) + slack
     assert interval.mean == pytest.approx(np.mean(days))
+    to_one = ratio_interval(days, np.ones(len(days)), block=block)
+    assert to_one is not None and to_one.lower == pytest.approx(interval.lower, abs=slack)
 
 
 def test_a_bootstrap_drawn_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,16 +134,14 @@ SPEC = FeatureSpec(cycle_s=3600, horizons_s=(3600, 7200), candidate_s=86400, act
     share=st.floats(0.01, 0.99),
 )
 def test_a_split_keeps_one_horizon_between_its_parts(as_ofs: list[int], horizon_s: int, share: float) -> None:
-    try:
+    times = sorted(set(as_ofs))
+    after = times[-max(1, round(share * len(times))) :]
+    if before := [at for at in times if at + horizon_s <= after[0]]:
         split = time_split(as_ofs, horizon_s=horizon_s, share=share)
-    except ModelError:
-        return
-    assert split.before
-    assert split.after
-    assert max(split.before) + horizon_s <= min(split.after)
-    between = {a for a in as_ofs if split.before[-1] < a < split.after[0]}
-    assert set(split.before) | set(split.after) | between == set(as_ofs)
-    assert all(a + horizon_s > split.after[0] for a in between)
+        assert (list(split.before), list(split.after)) == (before, after)
+    else:
+        with pytest.raises(ModelError, match="decision times are too few"):
+            time_split(as_ofs, horizon_s=horizon_s, share=share)
 
 
 def _rows(n: int) -> pd.DataFrame:

@@ -1,8 +1,10 @@
 """Orders learned from what lies before them, and what they save; from scores to probabilities."""
 
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,19 +37,23 @@ pytestmark = pytest.mark.long
 
 
 class Region(NamedTuple):
-    """The accesses of a generated region; those from `from_s` on count."""
+    """The accesses of a generated region."""
 
     trace: Trace
     story: AccessContext
-    from_s: int
+
+    def day_at(self, share: float) -> int:
+        """When the day begins at which that share of its time is over."""
+        first_s, last_s = (int(self.trace.time_s[at]) for at in (0, -1))
+        return int(first_s + share * (last_s - first_s)) // DAY_S * DAY_S
 
 
-def region(name: str, accesses: int, folder: Path, *, seed: int = 1, share: float = 0.5) -> Region:
-    written = workload.write(workload.load(name, seed=seed, accesses=accesses), out=folder)
-    loaded = TraceFile(Path(written.traces), {}, "s", "auto", False, {}, None).load(keep=CONTEXT)
-    first_s, last_s = (int(loaded.trace.time_s[at]) for at in (0, -1))
-    from_s = int(first_s + share * (last_s - first_s)) // DAY_S * DAY_S
-    return Region(loaded.trace, context_of(loaded), from_s)
+@functools.cache
+def region(name: str, accesses: int, seed: int = 1) -> Region:
+    with tempfile.TemporaryDirectory() as folder:
+        written = workload.write(workload.load(name, seed=seed, accesses=accesses), out=Path(folder))
+        loaded = TraceFile(Path(written.traces), {}, "s", "auto", False, {}, None).load(keep=CONTEXT)
+        return Region(loaded.trace, context_of(loaded))
 
 
 def capacity(board: Region, share: float) -> int:
@@ -57,8 +63,8 @@ def capacity(board: Region, share: float) -> int:
 def test_learning_an_order_does_not_write_past_its_memory(tmp_path: Path) -> None:
     """As LightGBM does with some rows of bundled columns: in a process of its own, which would crash."""
     code = (
-        "from test_order import *; from pathlib import Path; board = region('prague', 12_000, Path('.'));"
-        "Learning(board.trace, board.story, [capacity(board, 0.1)]).orders(board.from_s, unwatched)"
+        "from test_order import *; board = region('prague', 12_000);"
+        "Learning(board.trace, board.story, [capacity(board, 0.1)]).orders(board.day_at(0.5), unwatched)"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run(
@@ -67,9 +73,9 @@ def test_learning_an_order_does_not_write_past_its_memory(tmp_path: Path) -> Non
     assert done.returncode == 0
 
 
-def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
-    board = region("prague", 10_000, tmp_path, share=0.3)
-    room, from_s = capacity(board, 0.1), board.from_s
+def test_each_order_is_learned_from_what_lies_before_it() -> None:
+    board = region("prague", 10_000)
+    room, from_s = capacity(board, 0.1), board.day_at(0.3)
     every_s = (int(board.trace.time_s[-1]) - from_s) * 2 // 3
     first, second = Learning(board.trace, board.story, [room]).orders(from_s, unwatched, every_s=every_s)
     assert (first.from_s, second.from_s) == (from_s, from_s + every_s)
@@ -80,22 +86,23 @@ def test_each_order_is_learned_from_what_lies_before_it(tmp_path: Path) -> None:
     assert not np.array_equal(first.models.forest.leaf, second.models.forest.leaf)
 
 
-def test_what_became_known_later_is_not_learned_from(tmp_path: Path) -> None:
+def test_what_became_known_later_is_not_learned_from() -> None:
     """As where a source publishes the reads of a day on the next."""
-    board = region("prague", 10_000, tmp_path)
+    board = region("prague", 10_000)
+    from_s = board.day_at(0.5)
     room, known_s = [capacity(board, 0.1)], board.trace.time_s + DAY_S
-    late = Learning(board.trace, board.story, room, known_s).learn(board.from_s, unwatched)
-    past = board.trace.until(board.from_s - DAY_S)
-    alone = Learning(past, board.story, room).learn(board.from_s, unwatched)
+    late = Learning(board.trace, board.story, room, known_s).learn(from_s, unwatched)
+    past = board.trace.until(from_s - DAY_S)
+    alone = Learning(past, board.story, room).learn(from_s, unwatched)
     assert late is not None
     assert late == alone
-    known_s += board.from_s
-    assert Learning(board.trace, board.story, room, known_s).learn(board.from_s, unwatched) is None
+    known_s += from_s
+    assert Learning(board.trace, board.story, room, known_s).learn(from_s, unwatched) is None
 
 
-def test_too_short_a_past_teaches_nothing(tmp_path: Path) -> None:
+def test_too_short_a_past_teaches_nothing() -> None:
     """Of one access there is no row to learn from."""
-    board = region("prague", 3000, tmp_path)
+    board = region("prague", 3000)
     until_s = int(board.trace.time_s[0]) + 1
     horizons = learn_horizons(board.trace, board.story, [3600.0], to_s=until_s)
     assert horizons is None
@@ -108,15 +115,15 @@ N_ACCESSES, SEEDS = (120_000, (1, 2, 3)) if IS_THOROUGH else (20_000, (1,))
 @pytest.mark.parametrize(
     ("name", "share"), [("mwt2", 0.05), ("prague", 0.1), ("pic", 0.1)][: 3 if IS_THOROUGH else 1]
 )
-def test_auto_misses_no_more_than_lru(name: str, share: float, tmp_path: Path) -> None:
+def test_auto_misses_no_more_than_lru(name: str, share: float) -> None:
     """By the mean over generated worlds, as one run moves by some hundredths; the models alone may."""
 
     def against_lru(seed: int) -> float:
-        board = region(name, N_ACCESSES, tmp_path / str(seed), seed=seed)
-        room = capacity(board, share)
-        orders = Learning(board.trace, board.story, [room]).orders(board.from_s, unwatched)
+        board = region(name, N_ACCESSES, seed)
+        room, from_s = capacity(board, share), board.day_at(0.5)
+        orders = Learning(board.trace, board.story, [room]).orders(from_s, unwatched)
         lineup = {LRU: None, AUTO: steward_policy(AUTO, board.story, orders)}
-        (comparison,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=board.from_s)
+        (comparison,) = compare(board.trace, [Candidates(room, lineup)], count_from_s=from_s)
         lru, auto = (int(comparison.rows[name].result.daily.wan_bytes.sum()) for name in (LRU, AUTO))
         return auto / lru
 

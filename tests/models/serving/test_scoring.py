@@ -60,7 +60,7 @@ def models(rows: pd.DataFrame) -> RegionModels:
     matrix = model_matrix(rows, SPEC, words)
     y: Any = (matrix["recency_s"].fillna(0) > 5e5).to_numpy(dtype=float)
     scorers: tuple[Scorer, ...] = (LightGBM(trees=20).fit(matrix, y), Recency())
-    found = [
+    horizons = [
         HorizonModel(
             horizon_s=horizon_s,
             learner=learner,
@@ -72,8 +72,8 @@ def models(rows: pd.DataFrame) -> RegionModels:
         )
         for learner, horizon_s in (("lightgbm", 3600), ("recency", 7200))
     ]
-    bundle = Bundle("emea", SPEC, tuple(matrix.columns), words, 0, tuple(found), {}, {})
-    fitted = tuple(zip(found, scorers, strict=True))
+    bundle = Bundle("emea", SPEC, tuple(matrix.columns), words, 0, tuple(horizons), {}, {})
+    fitted = tuple(zip(horizons, scorers, strict=True))
     return RegionModels(bundle, fitted, "cachecast-emea/7", "d" * 64)
 
 
@@ -106,10 +106,10 @@ def slowly(rows: pd.DataFrame, models: RegionModels) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
-    assert list(found.columns) == [*PREDICTIONS.column_names, *PREDICTIONS.partition]
+def same(ours: pd.DataFrame, expected: pd.DataFrame) -> None:
+    assert list(ours.columns) == [*PREDICTIONS.column_names, *PREDICTIONS.partition]
     key = ["horizon_s", "did"]
-    sides = [side.sort_values(key, ignore_index=True) for side in (found, expected)]
+    sides = [side.sort_values(key, ignore_index=True) for side in (ours, expected)]
     for name in ("probability", "expected_accesses"):
         left, right = (side.pop(name).to_numpy() for side in sides)
         np.testing.assert_allclose(left, right, rtol=1e-12)
@@ -127,8 +127,8 @@ def test_spark_gives_the_bits_of_this_process_and_the_numbers_of_the_library(
     written = tables.replace_each(table, thirds)
     files = staged(spark, tables, written, written.partitions, models)
     assert len(files) == len({file.name for file in files}) == 3
-    found = tables.commit(PREDICTIONS, files, base=None)
-    assert tables.commit(PREDICTIONS, files[::-1], base=found) == found
+    head = tables.commit(PREDICTIONS, files, base=None)
+    assert tables.commit(PREDICTIONS, files[::-1], base=head) == head
     by_spark = tables.read_arrow(PREDICTIONS).to_pandas()
     by_arrow = scored(rows, models).to_pandas()
     same(by_spark, slowly(rows, models))
@@ -144,10 +144,10 @@ def scored(rows: pd.DataFrame, models: RegionModels) -> pa.Table:
 
 
 def test_arrow_gives_the_numbers_of_the_library(rows: pd.DataFrame, models: RegionModels) -> None:
-    found = scored(rows, models).to_pandas()
-    same(found, slowly(rows, models))
-    assert found["probability"].between(0, 1).all()
-    assert found["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
+    ours = scored(rows, models).to_pandas()
+    same(ours, slowly(rows, models))
+    assert ours["probability"].between(0, 1).all()
+    assert ours["size_bytes"].isna().sum() == 2 * rows["size_bytes"].isna().sum() > 0
 
 
 def test_all_horizons_together_say_exactly_what_each_says_alone(
@@ -177,12 +177,12 @@ def test_a_walk_learns_in_memory_models_and_baselines_alike(rows: pd.DataFrame) 
     learners = {"trees": lambda _: LightGBM(trees=5), "counts": lambda _: S3FifoCounts(3600)}
     learned = fit_in_memory(past, spec=SPEC, region="emea", until_s=15 * 3600, learners=learners)
     assert list(learned) == ["trees", "counts"]
-    for name, found in learned.items():
-        assert found.version == f"{name} at 1970-01-01T15:00:00Z"
-        assert [model.within for model, _ in found.fitted] == ["1h"]
-        assert found.bundle.models[0].trained_until_s == 15 * 3600
-        assert "no label within 2h" in found.bundle.dropped["2h"]
-        assert scored(rows, found)["probability"].to_numpy().mean() == pytest.approx(
+    for name, of_learner in learned.items():
+        assert of_learner.version == f"{name} at 1970-01-01T15:00:00Z"
+        assert [model.within for model, _ in of_learner.fitted] == ["1h"]
+        assert of_learner.bundle.models[0].trained_until_s == 15 * 3600
+        assert "no label within 2h" in of_learner.bundle.dropped["2h"]
+        assert scored(rows, of_learner)["probability"].to_numpy().mean() == pytest.approx(
             1 - np.exp(-0.5), abs=0.1
         )
     with pytest.raises(ModelError, match="no horizon can be trained"):

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from models.learning.frame import Sample
 from models.serving.drift import drifts, psi, reference, references
-from models.training.compare import holdings, slices
+from models.training.compare import CAPACITY_FRACTIONS, holdings, slices
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,9 @@ def test_slices_are_the_figures_of_their_rows(sample: tuple[Sample, np.ndarray])
 def test_holdings_fill_each_moment_by_score(sample: tuple[Sample, np.ndarray]) -> None:
     rows, scores = sample
     size = rows.x["size_bytes"].to_numpy(dtype=float)
-    for held in (holding for holding in holdings(rows, scores) if holding.weighting in ("file", "byte")):
+    of_files = [holding for holding in holdings(rows, scores) if holding.weighting in ("file", "byte")]
+    assert len(of_files) == 2 * len(CAPACITY_FRACTIONS)
+    for held in of_files:
         hit = n_kept = read = 0.0
         for as_of in np.unique(rows.as_of):
             there = [i for i in np.flatnonzero(rows.as_of == as_of) if not math.isnan(size[i])]

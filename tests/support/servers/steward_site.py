@@ -111,10 +111,10 @@ class Site:
         at_s = int(time.time())
         items = self._items(Action.PIN, names, at_s, at_s + for_s)
         limits = PushLimits(timeout_s=20, evict_guard_s=0)
-        with contextlib.closing(Journal(journal or str(self.journal))) as kept:
-            kept.plans.record_plan(items, now_s=time.time())
-            assert push(self.target, kept, cache="cache", limits=limits).failed == 0
-            assert {pin.name for pin in kept.reports.pins("cache", now_s=time.time())} >= set(names)
+        with contextlib.closing(Journal(journal or str(self.journal))) as pushes:
+            pushes.plans.record_plan(items, now_s=time.time())
+            assert push(self.target, pushes, cache="cache", limits=limits).failed == 0
+            assert {pin.name for pin in pushes.reports.pins("cache", now_s=time.time())} >= set(names)
 
     def evict(self, *names: str, at_once: bool = False) -> dict[str, Any]:
         """Push a plan that evicts files, by command; what it answers."""

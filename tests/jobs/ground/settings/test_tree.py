@@ -172,23 +172,6 @@ def test_the_keys_of_the_dags_are_checked_alike() -> None:
         scheduling(env={"CACHECAST_AIRFLOW__RETRYS": "3"})
 
 
-def test_an_unknown_cache_is_told_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="no cache is called 'nowhere'"):
-        load().cache("nowhere")
-
-
-def test_a_secret_is_never_shown(tmp_path: Path) -> None:
-    settings = load(CACHECAST_USERS__SALT="hunter2-salt")
-    assert settings.users.salt.get_secret_value() == "hunter2-salt"
-    assert "hunter2" not in repr(settings)
-    with pytest.raises(ConfigError) as error:
-        load(CACHECAST_USERS__SALT="hunter2-salt", CACHECAST_USERS__SALTY="hunter2-salt")
-    assert "hunter2" not in str(error.value)
-    with pytest.raises(ConfigError) as error:
-        load(CACHECAST_RUCIO__PASSWORD="[1234]")
-    assert "1234" not in str(error.value)
-
-
 @pytest.mark.parametrize("conf", [".", "site.toml"], ids=["folder", "file"])
 def test_secrets_are_in_a_private_file_beside_the_settings(tmp_path: Path, conf: str) -> None:
     for name in ("base.toml", "site.toml"):

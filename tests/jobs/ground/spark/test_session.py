@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from features.common.errors import ServiceError
 from features.schema import STATES, arrow_schema
@@ -19,7 +18,8 @@ from jobs.ground.store.commits import MomentKey
 from jobs.ground.store.tables import Tables
 
 CODE = """
-import logging, sys
+import logging, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 logging.getLogger("jobs.ground.spark").setLevel(int(sys.argv[1]))
 from jobs.ground.settings.tree import SparkSettings
 from jobs.ground.spark.session import spark_session
@@ -30,6 +30,7 @@ err = spark._jvm.java.lang.System.err
 for word in ("first", "WARNING: Using something else", "last"):
     err.println(word)
 assert spark_session(settings) is spark
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 """
 NOTHING, INFO = 0, 20
 
@@ -37,7 +38,7 @@ NOTHING, INFO = 0, 20
 @pytest.mark.parametrize(
     ("level", "is_there"), [(NOTHING, False), pytest.param(INFO, True, marks=pytest.mark.verify)]
 )
-def test_only_the_warning_of_incubator_modules_is_kept_away(level: int, is_there: bool) -> None:
+def test_a_start_keeps_away_one_warning_and_leaves_the_handler_of_ctrl_c(level: int, is_there: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(level)], capture_output=True, text=True, check=False, timeout=200
     )
@@ -70,12 +71,6 @@ def test_ctrl_c_ends_a_jvm_that_is_still_starting() -> None:
         started = subprocess.Popen(["/bin/sleep", "60"])
         signal.raise_signal(signal.SIGINT)
     assert started.wait(10) == -signal.SIGTERM
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.usefixtures("plain_handler")
-def test_a_session_keeps_the_handler_of_ctrl_c(spark: SparkSession) -> None:
-    assert spark.sparkContext is not None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -1,17 +1,14 @@
-"""An evaluation on a small trace: the books balance every day, and intervals hold what they should."""
+"""An evaluation on a small trace: the books balance every day."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from features.common.arrays import BoolArray, FloatArray
 from features.results import LRU, STEWARD
 from jobs.loop.evaluate.record import Compared, day_rows
 from jobs.loop.evaluate.replay_setup import warm_age_s
-from models.evaluation.metrics import BOUNDED_DAYS, mean_interval, ratio_interval
 from models.evaluation.promotion import HoursPerByte, daily_hours
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
@@ -114,17 +111,3 @@ def test_the_age_is_that_of_the_warm_up_alone() -> None:
     assert warm_age_s(later, cache, until_s=FROM_S) == age_s
     assert warm_age_s(reads, CacheConfig(10**6), until_s=FROM_S) is None
     assert warm_age_s(reads, cache, until_s=START_S) is None
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 9))
-def test_a_ratio_to_one_is_a_mean_and_a_constant_ratio_is_sure(days: list[int], block: int) -> None:
-    mean = mean_interval(days, block=block)
-    ratio = ratio_interval(days, [1] * len(days), block=block)
-    assert ratio is not None
-    assert (ratio.mean, ratio.lower) == pytest.approx((mean.mean, mean.lower))
-    half = ratio_interval([day / 2 for day in days], days, block=block)
-    assert half is not None and half.mean == pytest.approx(0.5)
-    bounds = [bound for bound in (half.lower, half.upper) if bound is not None]
-    assert bounds == pytest.approx([0.5, 0.5] if len(days) >= BOUNDED_DAYS else [])
-    assert ratio_interval(days, [0] * len(days), block=block) is None

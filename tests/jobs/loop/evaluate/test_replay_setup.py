@@ -90,8 +90,9 @@ def test_a_catalogue_that_cannot_be_used_is_named(
 
 def test_a_damaged_footer_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    table = {"accessed_at": rows()["accessed_at"], "did": ["a", "b"], "size_bytes": [1, 2]}
+    table = {"accessed_at": rows()["accessed_at"], "did": ["s:a", "s:b"], "size_bytes": [1, 2]}
     pq.write_table(pa.table(table), path)
+    copy_file(path, Tables(str(tmp_path / "t")))
     content = path.read_bytes()
     for at in range(content.rindex(b"schema") - 40, len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 0x15]) + content[at + 1 :])

@@ -112,7 +112,7 @@ def test_equals_a_plain_loop_over_what_was_said_and_read(tables: Tables, seed: i
             said.setdefault(i, []).append((moment_s, moment_s + DAY_S, True, 0.5))
         say(tables, moment_s, entries)
     say(tables, JUDGED + DAY_S, [])
-    claimed, kept, delays = 0.0, 0.0, []
+    claimed, sum_kept, delays = 0.0, 0.0, []
     for i, claims in said.items():
         from_s, until_s = min(c[0] for c in claims), max(c[1] for c in claims)
         by_file, by_set = (max((c[3] for c in claims if c[2] == how), default=0) for how in (False, True))
@@ -124,13 +124,13 @@ def test_equals_a_plain_loop_over_what_was_said_and_read(tables: Tables, seed: i
         ]
         claimed += sure**2
         if in_time:
-            kept += sure
+            sum_kept += sure
             delays.append(min(in_time) - from_s)
     (row,) = tables.read_arrow(ANNOUNCED).to_pylist()
     assert (row["day"], row["queue"], row["files"], row["read_files"]) == (
         day_label(DAY0), "q", len(said), len(delays)
     )  # fmt: skip
-    assert (row["claimed"], row["kept"]) == (pytest.approx(claimed), pytest.approx(kept))
+    assert (row["claimed"], row["kept"]) == (pytest.approx(claimed), pytest.approx(sum_kept))
     assert row["read_after_s"] == pytest.approx(np.median(delays))
 
 

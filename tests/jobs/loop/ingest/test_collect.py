@@ -195,7 +195,7 @@ def test_every_datagram_of_a_flood_is_kept_or_counted(start: Callable[..., Daemo
     daemon, n_sent = start(), 20_000
     daemon.send(range(1, n_sent + 1))
     counts = daemon.stop()
-    assert counts["datagrams"] + counts["dropped"] == n_sent
+    assert 0 < counts["datagrams"] == n_sent - counts["dropped"]
     assert len(captured(tmp_path / "captures").records) == counts["datagrams"]
 
 
@@ -257,8 +257,8 @@ def test_a_capture_whose_name_is_a_path_when_it_is_decoded_deletes_no_other(tmp_
     (tmp_path / "drop").mkdir()
     for name in ("gstream-1.capture", "drop/%2e%2e%2fgstream-1.capture"):
         (tmp_path / name).write_text("")
-    marks = LocalEngine().inputs(str(tmp_path / "drop"), whole=False)
-    pull.remove_captures(marks, before_s=2**40)
+    (mark,) = LocalEngine().inputs(str(tmp_path / "drop"), whole=False)
+    assert pull.remove_captures([mark], before_s=2**40) == (0, 0)
     assert (tmp_path / "gstream-1.capture").exists()
 
 

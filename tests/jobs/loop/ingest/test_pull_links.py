@@ -237,14 +237,16 @@ def test_a_line_that_never_ends_is_cut_and_costs_no_more_than_its_bytes(
         return with_line_feeds(some)
 
     monkeypatch.setattr(lines, "_with_line_feeds", counted)
-    (tmp_path / "a").write_bytes(b"x" * 2**28 + b"\n{}\n")
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 2**20)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 2**16)
+    (tmp_path / "a").write_bytes(b"x" * 2**24 + b"\n{}\n")
     lengths = [
         len(value.as_py())
         for some in lines.batches([lines.Piece(InputFile(tmp_path / "a"))], lines.fail)
         for value in some["value"]
     ]
-    assert lengths[0] <= lines.MOST_LINE_BYTES + 2**20 and lengths[1:] == [2]
-    assert sum(n_bytes) < 2**28
+    assert lengths == [2**20, 2]
+    assert sum(n_bytes) < 2**24
 
 
 def test_an_input_on_a_file_system_that_hangs_is_an_error_that_names_it(

@@ -393,9 +393,9 @@ def test_what_a_collector_keeps_of_messages_says_what_they_said(tmp_path: Path) 
     """And of people, paths and reasons that messages name, no more than an account that made a dataset."""
     lines = (GOLDEN / "rucio_messages.jsonl").read_text().splitlines()
     messages = [line for line in lines if json.loads(line).get("event_type")]
-    kept = [record for line in messages for record in read(line.encode(), AS_OF)]
+    records = [record for line in messages for record in read(line.encode(), AS_OF)]
     content = [
-        record.content for record in kept if isinstance(record, CaptureRecord) and record.kind == "rucio"
+        record.content for record in records if isinstance(record, CaptureRecord) and record.kind == "rucio"
     ]
     folder = tmp_path / "bus/rucio"
     folder.mkdir(parents=True)

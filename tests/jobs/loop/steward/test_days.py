@@ -194,11 +194,13 @@ def test_pins_that_somebody_else_left_say_nothing(tmp_path: Path, content: str |
         os.mkfifo(file)
     else:
         file.write_text(content)
+    file.chmod(0o600)
     assert KeptPins(file).standing(time.time()) is None
     file.unlink(missing_ok=True)
     file.write_text("{}")
-    file.chmod(0o666)
-    assert KeptPins(file).standing(time.time()) is None
+    for mode, pins in ((0o600, []), (0o666, None)):
+        file.chmod(mode)
+        assert KeptPins(file).standing(time.time()) == pins
 
 
 SCOPE, LFN = "mc26_14TeV", "/store/mc/Run4/A/AOD/v1-v1/0/f.root"

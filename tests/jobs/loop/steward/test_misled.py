@@ -76,9 +76,11 @@ def test_a_step_of_the_clock_takes_no_pin(tmp_path: Path) -> None:
     pinned = read(tmp_path, 0, 1, 2)
     pin(tmp_path, pinned)
     held, step_s = tmp_path / "cache" / "files", [0.0]
+    lines: list[str] = []
 
     def step_and_fill() -> None:
         with contextlib.suppress(Exception):
+            eventually(lambda: any("began" in line for line in lines), PATIENCE_S)
             time.sleep(3)
             step_s[0] = 2 * DAY_S
             read(tmp_path, *range(3, 26))
@@ -88,8 +90,9 @@ def test_a_step_of_the_clock_takes_no_pin(tmp_path: Path) -> None:
 
     beside = threading.Thread(target=step_and_fill)
     beside.start()
-    steward.run(settings, cache="xc1", log=lambda _: None, now_s=lambda: time.time() + step_s[0])
+    last = steward.run(settings, cache="xc1", log=lines.append, now_s=lambda: time.time() + step_s[0])
     beside.join()
+    assert last is not None and last.evicted_files > 0
     assert [name for name in pinned if not Path(f"{held}{name}").exists()] == []
 
 

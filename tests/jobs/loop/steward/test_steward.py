@@ -168,8 +168,8 @@ def test_it_begins_and_works_without_tables_and_gives_them_its_figures_later(
     root, lines = tmp_path / "tables", list[str]()
     root.write_text("in their place")
     with stopped(lambda: n_held(tmp_path) <= 18 and any("figures of 1 days wait" in line for line in lines)):
-        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
-    assert found is not None and found.evicted_files == 12
+        last = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert last is not None and last.evicted_files == 12
     assert any("ALARM steward-tables: datasets are by folder" in line for line in lines), lines
     root.unlink()
     with stopped(within_s=3):
@@ -187,9 +187,9 @@ def test_a_catalogue_that_comes_later_is_taken(
     root.write_text("in their place")
     threading.Timer(3.0, root.unlink).start()
     with stopped(lambda: any("begins anew" in line for line in lines)):
-        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
+        last = steward.run(settings, cache="xc1", log=lines.append, force=True)
     assert any("begins anew" in line for line in lines), lines
-    assert found is not None and "steward-tables" not in found.alarms
+    assert last is not None and "steward-tables" not in last.alarms
 
 
 def test_started_without_a_journal_it_keeps_the_pins_that_it_knew(
@@ -202,8 +202,8 @@ def test_started_without_a_journal_it_keeps_the_pins_that_it_knew(
     (tmp_path / "journal.db").rename(tmp_path / "away.db")
     lines = list[str]()
     with stopped(lambda: n_held(tmp_path) <= 18):
-        found = steward.run(settings, cache="xc1", log=lines.append, force=True)
-    assert found is not None and found.held_files == 18
+        last = steward.run(settings, cache="xc1", log=lines.append, force=True)
+    assert last is not None and last.held_files == 18
     held = {f"/store/{path.name}" for path in (tmp_path / "cache/files/store").iterdir()}
     assert set(full[:2]) <= held and full[2] not in held
     assert any("ALARM steward-lists" in line and "pins stay as last read" in line for line in lines)
@@ -283,9 +283,9 @@ def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full:
     processes = list[BaseProcess]()
 
     def has_stopped_one() -> bool:
-        processes.extend(one for one in multiprocessing.active_children() if one.name == "promoted order")
-        for one in processes:
-            os.kill(one.pid or 0, signal.SIGSTOP)
+        processes.extend(each for each in multiprocessing.active_children() if each.name == "promoted order")
+        for each in processes:
+            os.kill(each.pid or 0, signal.SIGSTOP)
         return bool(processes)
 
     try:
@@ -293,8 +293,8 @@ def test_a_look_up_that_is_stopped_does_not_outlive_it(settings: Settings, full:
             run = steward.run(settings.model_copy(update={"steward": learns}), cache="xc1", log=print)
         assert run is None and not processes[0].is_alive()
     finally:
-        for one in processes:
-            one.kill()
+        for each in processes:
+            each.kill()
 
 
 @pytest.mark.parametrize("hours", [-60, -2, 2])

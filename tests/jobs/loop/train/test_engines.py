@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class Only:
     """Always this engine."""
 
-    chosen: Engine
+    same: Engine
 
     def engine(self, n_rows: int) -> Engine:
-        return self.chosen
+        return self.same
 
 
 def fill(tables: Tables, worlds: Worlds, *, known_by_s: int | None = None) -> Tables:

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from features.common.errors import InputError, SchemaError
-from jobs.cli.parsing import spans
 from jobs.loop.train.forecast import judge, run
 from models.evaluation.metrics import auc, average_precision
 from models.series.series import read_series
@@ -142,12 +141,6 @@ def test_a_judged_cut_is_the_forecast_made_then_against_what_followed(tmp_path: 
     assert then["absolute_error"] == pytest.approx(off / total, abs=1e-5)
     pooled = (of_four["absolute_error"] * of_four["reads"]).sum() / of_four["reads"].sum()
     assert means[1].absolute_error == pytest.approx(pooled, abs=1e-5)
-
-
-@pytest.mark.parametrize("text", ["", "0", "a", "3-", "1-9999999"])
-def test_what_is_no_span_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="52-60,64"):
-        spans(text)
 
 
 def test_reads_within_counts_only_what_follows(tmp_path: Path) -> None:

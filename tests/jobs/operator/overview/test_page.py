@@ -112,6 +112,7 @@ def test_the_items_of_a_plan_are_those_of_the_table(settings: Settings, action: 
     items = sorted(
         (row for row in rows if action in ("", row["action"])), key=lambda row: (row["action"], row["rank"])
     )
+    assert items
     text = marked(settings, PageRequest("xc1", action)).text
     for name in {row["action"] for row in items}:
         mine = [row for row in items if row["action"] == name]

@@ -8,14 +8,16 @@ from typing import Any
 import httpx
 import pyarrow as pa
 import pytest
+from access_rows import accesses
 from placement_server import threaded
 from ranges_oracle import rucio_server
+from table_rows import put_files
 from waiting import eventually
 
 from features.common.errors import StaleInputError
 from features.common.times import as_of_label, day_label
 from features.results import PROMOTIONS
-from features.schema import ACCESSES, CONTENTS, FILES, PLANS, PREDICTIONS, RECEIPTS
+from features.schema import ACCESSES, CONTENTS, PLANS, PREDICTIONS, RECEIPTS
 from jobs.ground.caches.inventory import is_here
 from jobs.ground.settings.tree import CacheSettings, Settings
 from jobs.ground.store.tables import Tables
@@ -73,8 +75,7 @@ def tables(tmp_path: Path) -> Tables:
     predicted += [prediction("cms:/c0", COLD, 0.001), prediction("cms:/n0", NEW, 0.9)]
     predicted += [prediction("cms:/c0", COLD, 99.0, horizon_s=HOUR)]
     put(tables, PREDICTIONS, predicted, AS_OF, "default")
-    catalogue = {"did": "cms:/f2", "scope": "cms", "name": "/f2", "dataset": HELD, "size_bytes": GB}
-    tables.replace_rows(FILES, [catalogue | {"known_at": at(0)}], ())
+    put_files(tables, [{"name": "/f2", "dataset": HELD}], size_bytes=GB)
     held = [content(did, GB, AS_OF - HOUR) for did in ("cms:/f0", "cms:/t0")]
     put(tables, CONTENTS, held, AS_OF - HOUR, "e1")
     put(tables, CONTENTS, [content("cms:/f1", GB, 0)], AS_OF - 2 * HOUR, "e1")
@@ -219,21 +220,14 @@ def test_the_same_tables_give_the_same_bytes_and_a_refresh_replaces_the_last(
 
 
 def access(cache: str | None, n_bytes: int | None, began_s: int, ended_s: int | None) -> dict[str, Any]:
-    event = f"{cache} {n_bytes} {began_s} {ended_s}"
-    file = {"did": "cms:/f0", "scope": "cms", "name": "/f0", "cache": cache, "read_bytes": n_bytes}
     closed = None if ended_s is None else at(ended_s)
     times = {"accessed_at": at(began_s), "known_at": closed or at(began_s), "closed_at": closed}
-    return file | times | {"n_reads": 1, "source": "xcache_gstream", "event_id": event}
-
-
-def put_accesses(tables: Tables, rows: list[dict[str, Any]]) -> None:
-    for day in {day_label(int(row["accessed_at"].timestamp())) for row in rows}:
-        of_day = [row for row in rows if day_label(int(row["accessed_at"].timestamp())) == day]
-        tables.replace_rows(ACCESSES, of_day, (day,))
+    return {"cache": cache, "read_bytes": n_bytes} | times
 
 
 def loads_of(tables: Tables, database: Path, rows: list[dict[str, Any]]) -> dict[str, float]:
-    put_accesses(tables, rows)
+    if rows:
+        tables.replace_arrow(ACCESSES, accesses(rows, name="/f0", source="xcache_gstream"))
     run(tables, database)
     return dict(stored(database).loads)
 
@@ -279,8 +273,8 @@ def test_loads_are_shares_of_the_reads_of_the_last_hour(tables: Tables, tmp_path
         access("f1", GB, begun, half),
         access(None, 77 * GB, begun, half),
         access("stranger", 77 * GB, begun, half),
-        access("e1", 77 * GB, begun, half) | {"source": "xcache_cinfo", "event_id": "again"},
-        access("e1", 77 * GB, begun, half) | {"known_at": at(AS_OF + 1), "event_id": "known later"},
+        access("e1", 77 * GB, begun, half) | {"source": "xcache_cinfo"},
+        access("e1", 77 * GB, begun, half) | {"known_at": at(AS_OF + 1)},
         access("e1", 77 * GB, half, None),
     ]
     loads = loads_of(tables, tmp_path / "p.db", rows)
@@ -301,8 +295,7 @@ def test_an_unknown_load_is_not_a_load_of_zero(tables: Tables, tmp_path: Path) -
 def test_absurd_reads_make_no_absurd_load(tables: Tables, tmp_path: Path) -> None:
     begun = AS_OF - HOUR
     rows = [
-        access("e1", 2**63 - 1, begun, AS_OF),
-        access("e1", 2**63 - 1, begun, AS_OF) | {"event_id": "twice"},
+        *[access("e1", 2**63 - 1, begun, AS_OF)] * 2,
         access("e2", -(2**63), AS_OF - 60, begun),
         access("f1", 5, AS_OF - 10, AS_OF - 10),
     ]

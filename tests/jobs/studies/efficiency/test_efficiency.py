@@ -12,12 +12,11 @@ import pytest
 from access_rows import accesses
 from job_records import PIC, Planted, plant
 from monitoring import closing, fstream, opening, users
+from pulls import pulled
 
 from features.schema import ACCESSES, JOB_RECORDS, arrow_schema
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest.local_engine import LocalEngine
-from jobs.loop.ingest.pull_input import pull
 from jobs.studies.efficiency import efficiency
 from jobs.studies.efficiency.reads import NOWHERE, JobSelection, jobs_with_places
 from replay.study.benefit import Region
@@ -65,7 +64,7 @@ def test_what_cmssw_tells_a_server_finds_the_crab_job_of_htcondors_history(
     (tmp_path / "packets.jsonl").write_text("\n".join(lines))
     tables = Tables(settings.tables.root)
     for source, path in (("htcondor_history", history), ("xrootd_fstream", tmp_path / "packets.jsonl")):
-        pull(LocalEngine(), tables, source=source, path=str(path), day=dt.date(2026, 3, 5), salt="pepper")
+        pulled(tables, source, path, salt="pepper")
     with jobs_with_places(tables, DAYS, ()) as database:
         rows = database.sql("SELECT node, job FROM jobs JOIN accesses USING (job)").fetchall()
     assert [node for node, _ in rows] == ["wn1.ciemat.es"]

@@ -108,6 +108,7 @@ def test_the_tables_hold_what_was_returned(tables: Tables) -> None:
         assert {k: stored[row["policy"]][k] for k in columns} == {k: row[k] for k in columns}
         assert set(REPLAYS.column_names) <= columns
     days = tables.read_arrow(REPLAY_DAYS).to_pandas()
+    assert set(days["policy"]) >= stored.keys() - {"bound"}
     for policy, part in days[days["policy"] != "bound"].groupby("policy"):
         assert part["hits"].sum() == stored[policy]["hits"]
         assert part["wan_bytes"].sum() == stored[policy]["wan_bytes"]

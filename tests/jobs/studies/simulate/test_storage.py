@@ -8,9 +8,9 @@ from typing import Any
 import cachecast_main
 import numpy as np
 import pytest
+from table_rows import put_files
 
 from features.common.errors import InputError
-from features.schema import FILES
 from jobs.ground.store.tables import Tables
 
 DAY_S, N_DAYS, SIZE, N_FILES = 86400, 6, 100_000, 60
@@ -49,14 +49,13 @@ def trace(tmp_path: Path, reads: list[Read]) -> Path:
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
     """Each dataset is of another kind; of the first, which is read most, another disk has a replica."""
-    known = {"scope": "cms", "size_bytes": SIZE, "known_at": dt.datetime.fromtimestamp(0, dt.UTC)}
-    files = []
-    for number, (origins, locked) in enumerate(KINDS.values()):
-        for file in range(10 * number, 10 * number + 10):
-            row = {"did": f"cms:{name(file)}", "name": name(file), "dataset": f"cms:ds{number}"}
-            files.append(known | row | {"origins": origins, "locked": locked})
+    files = [
+        {"name": name(file), "dataset": f"cms:ds{number}", "origins": origins, "locked": locked}
+        for number, (origins, locked) in enumerate(KINDS.values())
+        for file in range(10 * number, 10 * number + 10)
+    ]
     root = tmp_path / "tables"
-    Tables(str(root)).replace_rows(FILES, files, ())
+    put_files(Tables(str(root)), files, size_bytes=SIZE)
     return root
 
 
@@ -125,14 +124,13 @@ def test_what_no_other_disk_has_stays_and_rules_are_named(
 def test_a_blank_the_same_and_a_cache_are_no_other_disk_and_old_facts_are_told(
     trace: Path, tables: Path, tmp_path: Path
 ) -> None:
-    known = {"scope": "cms", "size_bytes": SIZE, "dataset": "cms:ds", "locked": []}
     lying = [*(["PIC_DISK", other] for other in ("", "PIC_DISK ", "pic_disk", "XC-PIC")), ["XC-PIC"]]
     times = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 30, 30, 30, 30)]
     rows = [
-        known | {"did": f"cms:{name(k)}", "name": name(k), "origins": origins, "known_at": at}
+        {"name": name(k), "origins": origins, "known_at": at}
         for k, (origins, at) in enumerate(zip(lying, times, strict=True))
     ]
-    Tables(str(tables)).replace_rows(FILES, rows, ())
+    put_files(Tables(str(tables)), rows, size_bytes=SIZE, dataset="cms:ds", locked=[])
     cache = tmp_path / "conf" / "caches"
     cache.mkdir(parents=True)
     words = 'name = "xc"\nkind = "xcache"\nurl = "root://xc:1094"\ncapacity = "1TB"\nrse = "XC-PIC"\n'

@@ -9,14 +9,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cachecast_main import cachecast
+from pulls import pulled
 
 from features.common.errors import ConfigError, InputError
 from features.common.times import parse_day
 from features.common.units import parse_bytes
 from features.schema import ACCESSES, FILES
 from jobs.ground.store.tables import Tables
-from jobs.loop.ingest import pull_input
-from jobs.loop.ingest.local_engine import LocalEngine
 from jobs.studies.simulate import workload
 from replay.read import read_trace
 
@@ -27,8 +26,8 @@ def test_raw_files_are_pulled_back_whole(tmp_path: Path) -> None:
     config = workload.load("demo", start_s=START, seed=3, days=2)
     raw = workload.write(config, out=tmp_path / "raw", raw=True)
     tables, day = Tables(str(tmp_path / "tables")), dt.date(2026, 3, 3)
-    reads = pull_input.pull(LocalEngine(), tables, source="rucio_traces", path=raw.traces, day=day, salt="s")
-    files = pull_input.pull(LocalEngine(), tables, source="rucio_files", path=raw.catalogue, day=day)
+    reads = pulled(tables, "rucio_traces", raw.traces, day=day, salt="s")
+    files = pulled(tables, "rucio_files", raw.catalogue, day=day)
     assert (reads.n_new, dict(reads.n_rejected)) == (raw.accesses, {})
     assert reads.days == ("2026-03-01", "2026-03-02")
     assert (files.n_new, dict(files.n_rejected)) == (raw.files, {})

@@ -78,6 +78,7 @@ def test_what_is_planned_stays_within_the_bytes() -> None:
 
 def test_warm_reads_follow_a_cold_one_that_fetches_everything() -> None:
     plan = list(rounds(kinds([ORIGIN], Limits(10**9, 600)), 3))
+    assert any(kind.place == WARM for kind in plan)
     for before, kind in itertools.pairwise(plan):
         if kind.place == WARM:
             assert before.place == WARM or (before.place, before.share) == (COLD, 1.0)
