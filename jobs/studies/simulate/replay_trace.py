@@ -11,7 +11,7 @@ from features.common.times import HOUR_S
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.text import select
-from jobs.loop.traces import TraceFile, sizes
+from jobs.loop.traces import KNOWN_AT, TraceFile, known_s, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import ReplayAnswer
@@ -212,9 +212,9 @@ def steward_policies(
 ) -> dict[str, Policy | PartPolicy]:
     """Those of `names` that drive a steward.
 
-    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
-    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
-    ConfigError, InputError, SchemaError.
+    What is learned is learned from the accesses before `from_s`, of the tables' from those known by then, for
+    `capacities`. `as_xcache`: with the delays of a live cache; `block_bytes`: files are fetched by it as far
+    as they are read. Raises ConfigError, InputError, SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:
@@ -228,7 +228,8 @@ def steward_policies(
     if from_s is not None and (learns or AUTO in stewards):
         from models.learning.order import Learning
 
-        learned = Learning(loaded.trace, context, capacities).orders(from_s, on_progress)
+        known = known_s(loaded) if KNOWN_AT in loaded.details.column_names else None
+        learned = Learning(loaded.trace, context, capacities, known).orders(from_s, on_progress)
     if learns and not learned:
         raise InputError(
             "there are too few accesses before --from to learn from; count from later, or choose " + AUTO

@@ -13,6 +13,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import files_and_hours
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
+from jobs.loop.traces import KNOWN_AT
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from jobs.studies.simulate.replay_trace import Caches, compared, named_policies, rows_of, summaries
 from replay.comparison import PLAN, Row
@@ -36,7 +37,7 @@ def run(
     tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle
     tables.check_writable(REPLAYS)
     caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
-    loaded = accesses.load(settings, keep=caches.keep)
+    loaded = accesses.load(settings, keep=(*caches.keep, KNOWN_AT) if caches.keep else ())
     trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)
