@@ -207,8 +207,8 @@ def evaluate(
     cycle_s = None if cycle == AUTO else parse_duration(cycle)
     file = reads.file()
     if file is None:
-        if policy:
-            raise InputError("--policy compares further policies on a trace; give --trace, or leave it out")
+        if policy or reads.only:
+            raise InputError("--policy, --site and --activity need a trace; give --trace, or leave them out")
         if accesses is None:
             to_evaluate(settings, from_s=from_s, to_s=to_s)
     from jobs.loop.evaluate import evaluate as job

@@ -52,7 +52,7 @@ from models.serving.runs import TableRead
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy
-from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
+from replay.steward.policies import AUTO, DATASET_LRU, STEWARDS, steward_policy
 from replay.study.use import ACTIVITY
 
 TRIAL_TRAININGS = 2
@@ -194,9 +194,12 @@ def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
     return (none, *no_bounds(compared))
 
 
-STEWARDS = (STEWARD, AUTO, DATASET_LRU)
-"""The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
-POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
+COMPETING = (
+    *("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant"),
+    *(STEWARD, AUTO, DATASET_LRU, BOUND),
+)
+"""On any trace; of stewards the learned order, the choice among it and heuristics, and the one of these that
+is no policy itself."""
 
 
 def run_trace(
@@ -223,9 +226,11 @@ def run_trace(
     sizes = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
     orders = Learning(trace, context, sizes).orders(from_s, on_progress)
-    stewards = {name: steward_policy(name, context, orders) for name in STEWARDS}
-    ours: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(POLICIES), **stewards, BOUND: None}
-    compete = {**ours, **policies, **ours}  # a name of ours that is asked for changes nothing
+    few = () if orders else (f"{STEWARD} is LRU: too few accesses before --from to learn an order from",)
+    compete: dict[str, Policy | PartPolicy | None] = {
+        name: steward_policy(name, context, orders) if name in STEWARDS else policies.get(name)
+        for name in dict.fromkeys((*COMPETING, *policies))
+    }
     replayed = compare(
         trace,
         [Candidates(size, compete) for size in sizes],
@@ -240,7 +245,7 @@ def run_trace(
         last_day=day_label(int(trace.time_s[-1])),
         rows=answer_rows(compared),
         slices=slice_rows(compared),
-        notes=(*loaded.notes, *no_bounds(compared)),
+        notes=(*loaded.notes, *few, *no_bounds(compared)),
         trace=file.path.name,
         capacity="capacity_bytes" if capacities else "capacity_fraction",
     )

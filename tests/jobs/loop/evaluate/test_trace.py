@@ -108,6 +108,17 @@ def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, sin
     assert why in str(CliRunner().invoke(app, words).exception)
 
 
-def test_policies_are_added_to_a_trace_only() -> None:
-    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", "--policy", "fifo"])
-    assert "--policy compares further policies on a trace; give --trace" in str(answer.exception)
+@pytest.mark.parametrize("words", [("--policy", "fifo"), ("--site", "A"), ("--activity", "analysis")])
+def test_policies_are_added_and_reads_chosen_of_a_trace_only(words: tuple[str, str]) -> None:
+    answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", *words])
+    assert "--site and --activity need a trace; give --trace" in str(answer.exception)
+
+
+def test_without_a_past_to_learn_from_the_steward_is_lru_as_a_note_says(tmp_path: Path) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("time,path,size\n" + "".join(f"{day * DAY_S},f{day % 3},9\n" for day in range(20)))
+    words = ("--from", "1970-01-11", "--capacity-fraction", "0.5", "--policy", "steward-lru")
+    answer = asked("evaluate", "--trace", short, *words)
+    wan_bytes = {row["policy"]: row["wan_bytes"] for row in answer["rows"]}
+    assert wan_bytes["steward"] == wan_bytes["steward-lru"] == wan_bytes["lru"] == 90
+    assert "steward is LRU" in str(answer["notes"])
