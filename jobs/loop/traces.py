@@ -44,6 +44,11 @@ class TraceFile:
     time_zone: str | None = None
     missing_size: str | None = None
 
+    @property
+    def what(self) -> str:
+        """Its name, with the site or activity whose accesses alone count."""
+        return ", ".join((self.path.name, *self.only.values()))
+
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
         _log.info("reading the trace %s", self.path)

@@ -246,12 +246,12 @@ def run_trace(
         rows=answer_rows(compared),
         slices=slice_rows(compared),
         notes=(*loaded.notes, *few, *no_bounds(compared)),
-        trace=file.path.name,
+        trace=file.what,
         capacity="capacity_bytes" if capacities else "capacity_fraction",
     )
     if mlflow is None:
         return answer
-    params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
-    name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
+    params = {"trace": file.what, "first_day": answer.first_day, "last_day": answer.last_day}
+    name = f"{file.what} {answer.first_day} to {answer.last_day}"
     evaluated = Evaluated(name, params, compared, from_s, capacity=answer.capacity)
     return _recorded(mlflow, evaluated, answer)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
 from features.common.times import HOUR_S
+from features.common.units import bytes_label, duration_label
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.text import select
@@ -60,6 +61,16 @@ class Caches:
     @property
     def asked(self) -> str:
         return "capacity_bytes" if self.capacities else "capacity_fraction"
+
+    @property
+    def params(self) -> dict[str, object]:
+        """What an XCache, and parts of files, are replayed by, as parameters of a run in MLflow; or None."""
+        marks, block = self.watermarks, self.block_bytes
+        return {
+            "watermarks": marks and ",".join(map(str, marks)),
+            "purge_interval": marks and duration_label(self.purge_interval_s),
+            "block_size": block and bytes_label(block),
+        }
 
     @property
     def keep(self) -> Sequence[str]:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from features.common.errors import CachecastError
 from jobs.cli.main import app
+from jobs.studies.simulate import replay_trace
 
 ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
@@ -193,6 +194,27 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
     rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
+
+
+def test_a_run_says_whose_reads_were_replayed_in_which_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "sites.csv"
+    trace.write_text("time,id,size,site\n" + "".join(f"{t},{t % 2},10,{'AB'[t % 2]}\n" for t in range(6)))
+    runs: list[tuple[str, dict[str, object]]] = []
+
+    def record(*_: object, what: str, params: dict[str, object]) -> str:
+        runs.append((what, params))
+        return "1"
+
+    monkeypatch.setattr(replay_trace, "record_run", record)
+    words = ("replay", "--trace", trace, "--site", "A", "--policy", "lru", "--capacity", "20", "--mlflow")
+    cachecast(*words, "--watermarks", "0.8,0.9", "--purge-interval", "60", "--json")
+    cachecast(*words, "--json")
+    reads = {"trace": "sites.csv, A", "from": None, "to": None, "block_size": None}
+    assert [what for what, _ in runs] == ["sites.csv, A"] * 2
+    assert runs[0][1] == reads | {"watermarks": "0.8,0.9", "purge_interval": "1m"}
+    assert runs[1][1] == reads | {"watermarks": None, "purge_interval": None}
 
 
 def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:
