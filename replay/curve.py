@@ -57,8 +57,11 @@ class Curve:
 
     def byte_hit_ratio_at(self, capacity_bytes: int | str) -> float:
         """Share of the bytes requested that are hits; 0 if none were requested."""
-        hit_bytes = _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
-        return hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
+        return self.hit_bytes_at(capacity_bytes) / max(1, self.bytes_requested)
+
+    def hit_bytes_at(self, capacity_bytes: int | str) -> int:
+        """Bytes of the hits."""
+        return _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
 
     def doubling_adds(self, capacity_bytes: int | str) -> Gain:
         """How much both ratios grow at twice `capacity_bytes`."""

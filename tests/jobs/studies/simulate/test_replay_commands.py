@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,17 @@ def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list
     assert answer["answers"][2].startswith("A byte hit ratio of 90.0 % is out of reach: at most 53.5 %")
     assert "LRU needs" in answer["answers"][0]
     assert answer["answers"][3].startswith("Doubling 20.3 MB lifts LRU's byte hit ratio from 2.0 % to")
+
+
+def test_a_curve_of_petabytes_agrees_with_a_replay_to_the_byte(tmp_path: Path) -> None:
+    draw, large = random.Random(0), tmp_path / "large.csv"
+    reads = [(t, draw.randrange(4)) for t in range(40)]
+    large.write_text("time,id,size\n" + "".join(f"{t},{f},{10**15 * (f + 3) // 7}\n" for t, f in reads))
+    words = ("--trace", large, "--json", "--capacity", "1PB,2PB")
+    rows = json.loads(cachecast("replay", *words, "--policy", "lru", "--no-bound").stdout)
+    points = json.loads(cachecast("curve", *words).stdout)["points"]
+    wan_bytes = {point["capacity_bytes"]: point["wan_bytes"] for point in points}
+    assert [wan_bytes[row["capacity_bytes"]] for row in rows] == [row["wan_bytes"] for row in rows]
 
 
 @pytest.mark.parametrize("command", ["replay", "curve"])
