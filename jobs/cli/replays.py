@@ -100,8 +100,10 @@ def replay(
     planned_by: dict[str, object] = {}
     with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if accesses.trace is not None:
-            answer = replay_trace.run(
-                accesses.trace, request, count_from_s=accesses.first_day_s, on_progress=advance
+            advance(0, 1, "reading")
+            loaded = accesses.trace.load(keep=request.keep)
+            answer = replay_trace.replay_loaded(
+                loaded, request, count_from_s=accesses.first_day_s, on_progress=advance
             )
         else:
             from jobs.studies.simulate import site_replay

@@ -7,7 +7,6 @@ policy decides at each access.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
@@ -45,7 +44,6 @@ from jobs.loop.evaluate.score_store import ScoreStore
 from jobs.loop.evaluate.walk_forward import score, weeks
 from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import RegionData
-from jobs.pages import runs
 from models.learning.order import Learning
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
@@ -104,16 +102,10 @@ def run(
 def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAnswer) -> EvaluationAnswer:
     """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
     try:
-        run_id = record_run(mlflow, evaluated, partial(write_files, answer))
+        run_id = record_run(mlflow, evaluated, partial(export_evaluation, answer))
     except (ServiceError, StaleInputError) as error:  # a version may have been deleted meanwhile
         return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
     return dataclasses.replace(answer, run_id=run_id)
-
-
-def write_files(answer: EvaluationAnswer, folder: Path) -> None:
-    """Write the evaluation's page and table into `folder`."""
-    for file in (runs.PAGE, runs.TABLE):
-        export_evaluation(answer, folder / file)
 
 
 def _evaluated(

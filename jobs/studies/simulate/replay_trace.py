@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from features.common.units import bytes_label, duration_label
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.text import select
-from jobs.loop.traces import KNOWN_AT, TraceFile, known_s, sizes
+from jobs.loop.traces import KNOWN_AT, known_s, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import ReplayAnswer
@@ -78,18 +79,13 @@ class Caches:
         return CONTEXT if any(name in STEWARDS for name in named_policies(self)) else ()
 
 
-def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError."""
-    on_progress(0, 1, "reading")
-    return replay_loaded(
-        trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
-    )
-
-
 def replay_loaded(
     loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
 ) -> ReplayAnswer:
-    """As `run`, of a trace that is read, with the columns `caches.keep`."""
+    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError.
+
+    `loaded`: a trace with the columns `caches.keep`.
+    """
     if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
@@ -108,12 +104,9 @@ def record_run(
     """
     from jobs.pages import runs  # it loads MLflow, which few replays need
 
-    def files(folder: Path) -> None:
-        for file in (runs.PAGE, runs.TABLE):
-            export_replay(answer, folder / file, title=f"Replay of {what}")
-
     run = runs.comparison(what, "replay", answer.rows, answer.capacity, params=params, tags={})
-    return runs.keep(mlflow, run, made_by="replay", files=files)
+    export = partial(export_replay, answer, title=f"Replay of {what}")
+    return runs.keep(mlflow, run, made_by="replay", export=export)
 
 
 def compared(

@@ -116,7 +116,7 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     np.testing.assert_array_equal(refitted.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
     assert model.scored is not None
     assert refitted.scored is not None
-    assert len(refitted.scored.y) == len(model.scored.y) + len(later)
+    assert len(refitted.scored.reads) == len(model.scored.reads) + len(later)
     np.testing.assert_array_equal(refitted.scored.scores[-len(later) :], model.scorer.score(later.x))
     assert refitted.predict(probe).mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
 
