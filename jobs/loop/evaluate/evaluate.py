@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
 from features.common.progress import Advance
@@ -173,7 +175,7 @@ def _scored(
         settings.training,
         [*tried, *walked],
         store,
-        candidates=setup.n_read(before_s=days.trial_s),
+        candidates=np.unique(setup.trace.item[: setup.trace.first_at(days.trial_s)]).size,
         champion=champion,
         on_progress=on_progress,
     )

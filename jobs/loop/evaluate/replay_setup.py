@@ -254,10 +254,6 @@ class ReplaySetup:
         """First second of the last day with an access."""
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
 
-    def n_read(self, *, before_s: int) -> int:
-        """Files that were read before."""
-        return np.unique(self.trace.item[: self.trace.first_at(before_s)]).size
-
 
 def replay_setup(settings: Settings, request: Request, tables: Tables) -> ReplaySetup:
     """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
