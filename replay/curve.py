@@ -24,13 +24,6 @@ _SORT_BITS = 10
 _NOT_COUNTED = 1 << 62
 
 
-class Gain(NamedTuple):
-    """How much both ratios grow in a larger cache."""
-
-    hit_ratio: float
-    byte_hit_ratio: float
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Curve:
     """The hits of LRU at every capacity.
@@ -62,14 +55,6 @@ class Curve:
     def hit_bytes_at(self, capacity_bytes: int | str) -> int:
         """Bytes of the hits."""
         return _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
-
-    def doubling_adds(self, capacity_bytes: int | str) -> Gain:
-        """How much both ratios grow at twice `capacity_bytes`."""
-        twice = 2 * as_bytes(capacity_bytes)
-        return Gain(
-            self.hit_ratio_at(twice) - self.hit_ratio_at(capacity_bytes),
-            self.byte_hit_ratio_at(twice) - self.byte_hit_ratio_at(capacity_bytes),
-        )
 
     def capacity_for(
         self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None
