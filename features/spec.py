@@ -41,7 +41,7 @@ _OF_A_ROW = {
     **{"n_in_progress": "passes", "n_to_come": "passes"},
     **{"least_share_to_come": _SHARE, "most_share_to_come": _SHARE, "rate_to_come": "share per hour"},
     **{"front_due_s": _SECONDS, "position": _SHARE},
-    **{"hour": "hour of the day, UTC", "weekday": "day of the week, 0 is Monday"},
+    **{"hour": "hour of the day, UTC", "weekday": "day of the week, 0 is Thursday"},
 }
 COLUMNS = tuple(_OF_A_ROW)
 """Names of the columns, in the order of a row; `..._to_come`: of passes in progress that have not read the

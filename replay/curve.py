@@ -24,13 +24,6 @@ _SORT_BITS = 10
 _NOT_COUNTED = 1 << 62
 
 
-class Gain(NamedTuple):
-    """How much both ratios grow in a larger cache."""
-
-    hit_ratio: float
-    byte_hit_ratio: float
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Curve:
     """The hits of LRU at every capacity.
@@ -57,16 +50,11 @@ class Curve:
 
     def byte_hit_ratio_at(self, capacity_bytes: int | str) -> float:
         """Share of the bytes requested that are hits; 0 if none were requested."""
-        hit_bytes = _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
-        return hit_bytes / self.bytes_requested if self.bytes_requested else 0.0
+        return self.hit_bytes_at(capacity_bytes) / max(1, self.bytes_requested)
 
-    def doubling_adds(self, capacity_bytes: int | str) -> Gain:
-        """How much both ratios grow at twice `capacity_bytes`."""
-        twice = 2 * as_bytes(capacity_bytes)
-        return Gain(
-            self.hit_ratio_at(twice) - self.hit_ratio_at(capacity_bytes),
-            self.byte_hit_ratio_at(twice) - self.byte_hit_ratio_at(capacity_bytes),
-        )
+    def hit_bytes_at(self, capacity_bytes: int | str) -> int:
+        """Bytes of the hits."""
+        return _at(self.capacity_bytes, self.hit_bytes, capacity_bytes)
 
     def capacity_for(
         self, *, hit_ratio: float | None = None, byte_hit_ratio: float | None = None

@@ -138,7 +138,7 @@ class AskedReads:
     def what(self) -> str:
         days = f"{self.since or 'its start'} to {self.until or 'its end'}" if self.since or self.until else ""
         name = "" if self.trace is None else "stdin" if self.trace == parsing.STDIN else self.trace.name
-        return ", ".join(part for part in (name, days) if part)
+        return ", ".join(part for part in (name, *self.only.values(), days) if part)
 
     def accesses(self) -> Accesses:
         """The accesses of the trace, or of days in the site's tables. Raises InputError."""

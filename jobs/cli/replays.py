@@ -86,11 +86,12 @@ def replay(
         parsing.names(policy or (SITE_POLICIES if accesses.trace is None else TRACE_POLICIES))
     )
     interval_s = parsing.seconds(purge_interval) if purge_interval else settings.replay.purge_interval
+    marks = None if accesses.trace is not None else settings.replay.watermarks
     request = replay_trace.Caches(
         policies=names,
         capacities=parsing.sizes(capacity),
         fractions=parsing.shares(capacity_fraction or ("" if capacity else REPLAYED)),
-        watermarks=parsing.watermarks(watermarks) if watermarks else None,
+        watermarks=parsing.watermarks(watermarks) if watermarks else marks,
         purge_interval_s=interval_s,
         with_bound=not no_bound,
         block_bytes=parse_bytes(block_size) if block_size else None,
@@ -99,8 +100,10 @@ def replay(
     planned_by: dict[str, object] = {}
     with console.progress("replay") as advance, redirect_stdout(sys.stderr):  # own policies may print
         if accesses.trace is not None:
-            answer = replay_trace.run(
-                accesses.trace, request, count_from_s=accesses.first_day_s, on_progress=advance
+            advance(0, 1, "reading")
+            loaded = accesses.trace.load(keep=request.keep)
+            answer = replay_trace.replay_loaded(
+                loaded, request, count_from_s=accesses.first_day_s, on_progress=advance
             )
         else:
             from jobs.studies.simulate import site_replay
@@ -112,11 +115,9 @@ def replay(
     console.show_ranked(answer.rows, "capacity_bytes", title=title, columns=columns)
     replay_trace.export_replay(answer, out, title=title)
     if in_mlflow:
-        name = reads.trace.name if reads.trace else "the site's"
-        what = {"trace": name, "from": reads.since or "", "to": reads.until or ""}
-        how = {"watermarks": watermarks, "block_size": block_size}
+        what = {"trace": accesses.what, "from": reads.since, "to": reads.until}
         run_id = replay_trace.record_run(
-            settings.mlflow, answer, what=reads.what, params={**what, **how, **planned_by}
+            settings.mlflow, answer, what=reads.what, params={**what, **request.params, **planned_by}
         )
         _say_run(settings, run_id)
 

@@ -54,7 +54,7 @@ def report(
         answer = study.write_study(
             file.load(keep=study.DETAILS, since_s=since_s),
             settings,
-            what=", ".join((file.path.name, *file.only.values())),
+            what=file.what,
             capacity_bytes=capacity_bytes,
             capacity_fraction=fraction,
             watermarks=marks,
@@ -88,17 +88,18 @@ def worth_it(
     from jobs.studies.simulate import worth as job
 
     facts = job.SiteFacts(round_trip_ms, price_wan, price_core_hour, price_disk, price_steward)
+    accesses = reads.accesses()
     with console.progress("worth-it") as advance:
         answer = job.run(
             settings,
-            reads.accesses(),
+            accesses,
             facts,
             capacity_bytes=parse_bytes(capacity),
             more=more,
             on_progress=advance,
         )
     if out is not None:
-        job.write(answer, out, what="the site's reads" if reads.trace is None else reads.trace.name)
+        job.write(answer, out, what=accesses.what)
     if console.shown_as_json(answer):
         return
     console.notes(answer.notes)

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,9 +22,10 @@ from replay.read import LoadedTrace, read_trace
 from replay.read.assemble import EVERYTHING, from_arrow
 from replay.trace import Trace
 
+KNOWN_AT = "known_at"
 _READ = [
     *("accessed_at", "closed_at", "did", "size_bytes", "read_bytes"),
-    *("n_reads", "event_id", "source", "known_at"),
+    *("n_reads", "event_id", "source", KNOWN_AT),
 ]
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,11 @@ class TraceFile:
     until_s: int | None
     time_zone: str | None = None
     missing_size: str | None = None
+
+    @property
+    def what(self) -> str:
+        """Its name, with the site or activity whose accesses alone count."""
+        return ", ".join((self.path.name, *self.only.values()))
 
     def load(self, *, keep: Sequence[str] = (), since_s: int | None = None) -> LoadedTrace:
         """The trace, from `since_s` on, with the further columns `keep`. Raises InputError."""
@@ -99,8 +107,14 @@ def _before(accesses: pa.Table, instant_s: int | None) -> pa.Table:
     if instant_s is None:
         return accesses
     instant = pa.scalar(instant_s * 1_000_000, pa.timestamp("us", tz="UTC"))
-    is_past = [pc.less(accesses[name], instant) for name in ("known_at", "accessed_at")]
+    is_past = [pc.less(accesses[name], instant) for name in (KNOWN_AT, "accessed_at")]
     return accesses.filter(pc.and_(*is_past))
+
+
+def known_s(loaded: LoadedTrace) -> npt.NDArray[np.uint32]:
+    """When each access of a trace that was read with `KNOWN_AT` became known, s since 1970."""
+    at_s = loaded.details[KNOWN_AT].cast(pa.int64()).to_numpy() // 1_000_000
+    return np.asarray(np.clip(at_s, 0, np.iinfo(np.uint32).max), np.uint32)
 
 
 def sizes(trace: Trace, *, capacities: Sequence[int], fractions: Sequence[float]) -> list[int]:

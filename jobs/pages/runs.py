@@ -28,8 +28,7 @@ _FIGURES = (
     *_GAPS,
     *("byte_hit_ratio", "hit_ratio", "wan_bytes", "prefetch_bytes", "wasted_bytes", "core_hours"),
 )
-_FILES = "files"
-PAGE, TABLE = "page.html", "table.csv"
+_FOLDER, _FILES = "files", ("page.html", "table.csv")
 
 
 def comparison(
@@ -88,21 +87,25 @@ def at_capacity(capacity: str, size: float) -> str:
     return bytes_label(int(size)) if capacity == "capacity_bytes" else f"{100 * size:.4g}pct"
 
 
-def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, files: Callable[[Path], None]) -> str:
-    """Write `run` into MLflow with what `files` writes into a folder; return its id. Raises ServiceError."""
+def keep(mlflow: MlflowSettings, run: Run, *, made_by: str, export: Callable[[Path], None]) -> str:
+    """Write `run` into MLflow with its page and table, as `export` writes each; return its id.
+
+    Raises ServiceError.
+    """
     written_id = uuid.uuid4().hex
 
     def attempt(root: Path) -> str:
         client, experiment_id = connect(mlflow.uri, mlflow.artifacts, mlflow.experiment)
         place = Place(client, mlflow.uri, experiment_id, root)
         with service_errors(mlflow.uri):
-            with_files = dataclasses.replace(run, folder=_FILES)
+            with_files = dataclasses.replace(run, folder=_FOLDER)
             return write(place, with_files, written_id=written_id, made_by=made_by).run_id
 
     with tempfile.TemporaryDirectory(prefix="cachecast-run-") as scratch:
         root = Path(scratch)
-        (root / _FILES).mkdir()
-        files(root / _FILES)
+        (root / _FOLDER).mkdir()
+        for file in _FILES:
+            export(root / _FOLDER / file)
         return patiently(lambda: attempt(root), patience_s=mlflow.patience)
 
 

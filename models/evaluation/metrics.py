@@ -75,26 +75,13 @@ def ranking_quality(
 ) -> Quality:
     """The figures of scores that are not probabilities: how well they rank. Raises as `quality`."""
     y, s, w = _checked(labels, scores, weights)
-    ranked = auc(y, s, w), average_precision(y, s, w)
+    from sklearn.metrics import average_precision_score, roc_auc_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
+
+    ranked = [
+        float(measure(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
+        for measure in (roc_auc_score, average_precision_score)
+    ]
     return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
-
-
-def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
-    """Area under the ROC curve; NaN if one class is missing."""
-    y, s, w = _checked(labels, scores, weights)
-    from sklearn.metrics import roc_auc_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
-
-    return float(roc_auc_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
-
-
-def average_precision(
-    labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> float:
-    """Average precision; NaN if one class is missing."""
-    y, s, w = _checked(labels, scores, weights)
-    from sklearn.metrics import average_precision_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
-
-    return float(average_precision_score(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
 
 
 def log_loss(labels: FloatArray, probabilities: FloatArray, weights: FloatArray | None = None) -> float:

@@ -41,11 +41,6 @@ class ScoredRows(NamedTuple):
     reads: FloatArray
     as_of: IntArray
 
-    @property
-    def y(self) -> FloatArray:
-        """1 if there was a read within the horizon, else 0."""
-        return (self.reads > 0).astype(np.float64)
-
 
 @dataclasses.dataclass(frozen=True)
 class CalibratedModel:
@@ -114,7 +109,7 @@ def fit_calibrated(learner: Learner, sample: Sample, *, horizon_s: int) -> Calib
         _score(learner.fit(fitted.x, fitted.y), held_out)
         for fitted, held_out in (*earlier_parts(sample, int(parts[1].as_of.min()), horizon_s), parts)
     ]
-    loss = log_loss(scored[-1].y, scored[-1].scores)
+    loss = log_loss(parts[1].y, scored[-1].scores)
     return _calibrate_model(learner.name, scorer, _join(scored), loss)
 
 
@@ -130,9 +125,10 @@ def refit(learner: Learner, model: CalibratedModel, later: Sample, all_rows: Sam
 
 def _calibrate_model(name: str, scorer: Scorer, scored: ScoredRows, loss: float | None) -> CalibratedModel:
     fit = calibrate_score if isinstance(scorer, Untrained) else calibrate
-    calibration = fit(scored.scores, scored.y, scored.as_of)
+    is_read = (scored.reads > 0).astype(np.float64)
+    calibration = fit(scored.scores, is_read, scored.as_of)
     probability = calibration(scored.scores)
-    week = weekly(probability, scored.y, scored.as_of)
+    week = weekly(probability, is_read, scored.as_of)
     if week:
         probability = by_hour(probability, week, hour_of_week(scored.as_of))
     return CalibratedModel(

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from features.common.arrays import BoolArray, FloatArray, IntArray
-from models.evaluation.metrics import average_precision, quality, ranking_quality
+from models.evaluation.metrics import quality, ranking_quality
 from models.learning.calibration import platt
 from models.learning.learners import LightGBM, Scorer
 from models.learning.sklearn_learners import Logistic
@@ -75,7 +75,8 @@ def _trees_are_better(rows: Rows, labels: BoolArray) -> bool:
     both = _mean(alone, _fit_regression(then, labels[before]).score(_decayed(later)))
     of_row, read = rows.unit[~before], labels[~before]
     of_units = [
-        average_precision(read[here], alone[here]) - average_precision(read[here], both[here])
+        ranking_quality(read[here], alone[here]).average_precision
+        - ranking_quality(read[here], both[here]).average_precision
         for here in (of_row == unit for unit in last)
         if 0 < read[here].sum() < here.sum()
     ]

@@ -96,8 +96,8 @@ def psi(then: Reference, now: AnyFloatArray) -> float:
 
 
 def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatArray]) -> list[Drift]:
-    """The drift of each column with a reference, the largest first. Raises ValueError without rows."""
-    rows = [
+    """The drift of each column with a reference. Raises ValueError without rows."""
+    return [
         Drift(
             column=name,
             psi=psi(then, columns[name]),
@@ -108,7 +108,6 @@ def drifts(references: Mapping[str, Reference], columns: Mapping[str, AnyFloatAr
         )
         for name, then in references.items()
     ]
-    return sorted(rows, key=lambda drift: (-drift.psi, drift.column))
 
 
 def _shares(edges: AnyFloatArray, values: AnyFloatArray) -> tuple[float, ...]:

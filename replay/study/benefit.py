@@ -113,11 +113,8 @@ class BytesRead:
     @property
     def direct(self) -> BytesRead:
         """The same bytes, all read from their origins without a cache."""
-        total = self.miss_bytes + self.hit_bytes
-        if self.direct_bytes is not None:
-            total = total + self.direct_bytes
         nothing = np.zeros_like(self.miss_bytes)
-        return BytesRead(self.rtt_ms, nothing, nothing, total)
+        return BytesRead(self.rtt_ms, nothing, nothing, self.miss_bytes + self.hit_bytes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from features.results import LRU
 from replay.comparison import BOUND, Candidates, compare
 from replay.config import CacheConfig
 from replay.curve import Curve, lru_curve
@@ -60,9 +61,10 @@ class StudyConfig:
 
 
 class Ideal(NamedTuple):
-    """Byte hit ratios at one capacity of policies that know the future."""
+    """Byte hit ratios at one capacity of LRU, and of policies that know the future."""
 
     capacity_bytes: int
+    lru: float
     clairvoyant: float
     bound: float
 
@@ -117,7 +119,7 @@ def study(
     on_done("categories")
     curve = lru_curve(whole)
     on_done("the curve")
-    ideal = _ideal(whole, config.cache.capacity_bytes)
+    ideal = _ideal(whole, curve, config.cache.capacity_bytes)
     on_done("the bound")
     regions = origins(use, details, config.regions)
     return Study(
@@ -151,14 +153,20 @@ def _judge_categories(use: Use, labels: Labels, config: StudyConfig) -> tuple[li
     return table, cleared if (is_refused == never_pays).all() else replay(is_refused)
 
 
-def _ideal(trace: Trace, capacity_bytes: int) -> list[Ideal]:
+def _ideal(trace: Trace, curve: Curve, capacity_bytes: int) -> list[Ideal]:
     footprint = trace.footprint_bytes
     sizes = sorted({max(1, min(int(factor * capacity_bytes), footprint)) for factor in CAPACITY_FACTORS})
-    candidates = [Candidates(size, dict.fromkeys(("clairvoyant", BOUND))) for size in sizes]
-    return [
-        Ideal(comparison.capacity_bytes, *(row.result.byte_hit_ratio for row in comparison.rows.values()))
-        for comparison in compare(trace, candidates)
+    first = curve.exact_from_bytes  # the curve is none of LRU below it, so that LRU is replayed
+    candidates = [
+        Candidates(size, dict.fromkeys([*([LRU] if size < first else []), "clairvoyant", BOUND]))
+        for size in sizes
     ]
+    ideal = []
+    for at in compare(trace, candidates):
+        shares = {LRU: curve.byte_hit_ratio_at(at.capacity_bytes)}
+        shares |= {name: row.result.byte_hit_ratio for name, row in at.rows.items()}
+        ideal.append(Ideal(at.capacity_bytes, *shares.values()))
+    return ideal
 
 
 def _benefit(

@@ -83,6 +83,10 @@ def test_the_study_keeps_out_what_is_read_once_and_the_rest_gains() -> None:
     assert result.benefit.known_share == 1
     assert result.benefit.cached.hs06_hours < result.benefit.direct.hs06_hours
     for point in result.ideal:
+        assert point.lru == result.curve.byte_hit_ratio_at(point.capacity_bytes)
         assert result.curve.byte_hit_ratio_at(point.capacity_bytes) <= point.clairvoyant + 1e-12
         assert point.clairvoyant <= point.bound + 1e-12
     assert done == ["the cache", "categories", "the curve", "the bound"]
+    large = Trace(np.arange(9), np.array([0, 1, 2] * 3), np.array([40, 1000, 50]))  # one fits no cache
+    (at,) = (point for point in study(large, details[:9], config).ideal if point.capacity_bytes == 250)
+    assert at.lru == pytest.approx(2 * 90 / (3 * 1090))

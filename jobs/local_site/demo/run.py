@@ -220,6 +220,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             policies=POLICIES,
             capacities=(),
             fractions=FRACTIONS,
+            watermarks=demo.settings.replay.watermarks,
             purge_interval_s=demo.settings.replay.purge_interval,
         )
         answer = site_replay.run(
@@ -230,7 +231,7 @@ def _replay(demo: Demo) -> list[dict[str, object]]:
             demo.settings.mlflow,
             answer,
             what=f"{days['from']} to {days['to']}, the demo",
-            params={"trace": "the demo's", **days, **site_replay.planned_by(demo.settings)},
+            params={"trace": "the demo's", **days, **caches.params, **site_replay.planned_by(demo.settings)},
         )
         return answer.rows
 

@@ -78,20 +78,16 @@ def _decision(row: Mapping[str, Any]) -> Promotion:
         comparisons = _COMPARISONS.validate_json(row["comparisons"])
     except (InputError, pydantic.ValidationError):
         raise foreign_decision(f"the row of {row['as_of']}") from None
+    columns: dict[str, Any] = {field.name: row.get(field.name) for field in dataclasses.fields(Promotion)}
     return Promotion(
-        action=row["action"],
-        decided_at=row["as_of"],
-        model_version=row["model_version"],
-        champion=row["champion"],
-        evaluated_as_of=row["evaluated_as_of"],
-        reasons=tuple(row["reasons"]),
-        comparisons=comparisons,
-        may_evict=row["may_evict"],
-        steward=row["steward"],
-        order_reasons=tuple(row["order_reasons"] or ()),
-        trained_until=row["trained_until"] or None,
-        champion_digest=row["champion_digest"],
-        steward_digest=row["steward_digest"],
+        **columns
+        | {
+            "decided_at": row["as_of"],
+            "comparisons": comparisons,
+            "reasons": tuple(row["reasons"]),
+            "order_reasons": tuple(row["order_reasons"] or ()),
+            "trained_until": row["trained_until"] or None,
+        }
     )
 
 

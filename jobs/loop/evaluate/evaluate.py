@@ -7,7 +7,8 @@ policy decides at each access.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
+
+import numpy as np
 
 from features.common.errors import InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
@@ -45,14 +46,13 @@ from jobs.loop.evaluate.score_store import ScoreStore
 from jobs.loop.evaluate.walk_forward import score, weeks
 from jobs.loop.traces import TraceFile
 from jobs.loop.train.engines import RegionData
-from jobs.pages import runs
 from models.learning.order import Learning
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
 from replay.access_context import CONTEXT, context_of
 from replay.comparison import BOUND, Candidates, compare
 from replay.policies import PartPolicy, Policy
-from replay.steward.policies import AUTO, DATASET_LRU, steward_policy
+from replay.steward.policies import AUTO, DATASET_LRU, STEWARDS, steward_policy
 from replay.study.use import ACTIVITY
 
 TRIAL_TRAININGS = 2
@@ -104,16 +104,10 @@ def run(
 def _recorded(mlflow: MlflowSettings, evaluated: Evaluated, answer: EvaluationAnswer) -> EvaluationAnswer:
     """The answer with its run in MLflow, or with a note that says why there is none: hours of work stay."""
     try:
-        run_id = record_run(mlflow, evaluated, partial(write_files, answer))
+        run_id = record_run(mlflow, evaluated, partial(export_evaluation, answer))
     except (ServiceError, StaleInputError) as error:  # a version may have been deleted meanwhile
         return dataclasses.replace(answer, notes=(*answer.notes, f"not recorded in MLflow: {error}"))
     return dataclasses.replace(answer, run_id=run_id)
-
-
-def write_files(answer: EvaluationAnswer, folder: Path) -> None:
-    """Write the evaluation's page and table into `folder`."""
-    for file in (runs.PAGE, runs.TABLE):
-        export_evaluation(answer, folder / file)
 
 
 def _evaluated(
@@ -181,7 +175,7 @@ def _scored(
         settings.training,
         [*tried, *walked],
         store,
-        candidates=setup.n_read(before_s=days.trial_s),
+        candidates=np.unique(setup.trace.item[: setup.trace.first_at(days.trial_s)]).size,
         champion=champion,
         on_progress=on_progress,
     )
@@ -194,9 +188,12 @@ def _notes(compared: Sequence[Compared]) -> tuple[str, ...]:
     return (none, *no_bounds(compared))
 
 
-STEWARDS = (STEWARD, AUTO, DATASET_LRU)
-"""The learned order, the choice among it and heuristics, and the one of these that is no policy itself."""
-POLICIES = ("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant")
+COMPETING = (
+    *("lru", "fifo", "lfu", "lfu-da", "gdsf", "sieve", "2q", "s3fifo", "clairvoyant"),
+    *(STEWARD, AUTO, DATASET_LRU, BOUND),
+)
+"""On any trace; of stewards the learned order, the choice among it and heuristics, and the one of these that
+is no policy itself."""
 
 
 def run_trace(
@@ -223,9 +220,11 @@ def run_trace(
     sizes = [*(capacity_bytes(trace, share) for share in fractions), *capacities]
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
     orders = Learning(trace, context, sizes).orders(from_s, on_progress)
-    stewards = {name: steward_policy(name, context, orders) for name in STEWARDS}
-    ours: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(POLICIES), **stewards, BOUND: None}
-    compete = {**ours, **policies, **ours}  # a name of ours that is asked for changes nothing
+    few = () if orders else (f"{STEWARD} is LRU: too few accesses before --from to learn an order from",)
+    compete: dict[str, Policy | PartPolicy | None] = {
+        name: steward_policy(name, context, orders) if name in STEWARDS else policies.get(name)
+        for name in dict.fromkeys((*COMPETING, *policies))
+    }
     replayed = compare(
         trace,
         [Candidates(size, compete) for size in sizes],
@@ -240,13 +239,13 @@ def run_trace(
         last_day=day_label(int(trace.time_s[-1])),
         rows=answer_rows(compared),
         slices=slice_rows(compared),
-        notes=(*loaded.notes, *no_bounds(compared)),
-        trace=file.path.name,
+        notes=(*loaded.notes, *few, *no_bounds(compared)),
+        trace=file.what,
         capacity="capacity_bytes" if capacities else "capacity_fraction",
     )
     if mlflow is None:
         return answer
-    params = {"trace": file.path.name, "first_day": answer.first_day, "last_day": answer.last_day}
-    name = f"{file.path.name} {answer.first_day} to {answer.last_day}"
+    params = {"trace": file.what, "first_day": answer.first_day, "last_day": answer.last_day}
+    name = f"{file.what} {answer.first_day} to {answer.last_day}"
     evaluated = Evaluated(name, params, compared, from_s, capacity=answer.capacity)
     return _recorded(mlflow, evaluated, answer)

@@ -221,10 +221,10 @@ def record_days(settings: Settings, evaluated: Evaluated, *, last_day_s: int) ->
     Tables.of(settings).replace_rows(EVALUATIONS, of_files, key)
 
 
-def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Path], None]) -> str:
+def record_run(mlflow: MlflowSettings, evaluated: Evaluated, export: Callable[[Path], None]) -> str:
     """Write the evaluation as a run of MLflow, linked to the versions that it judged; return its id.
 
-    `files`: writes its page and table into a folder. Raises ServiceError.
+    `export`: writes its page, or table, to a file. Raises ServiceError.
     """
     registry, rows, capacity = awaited_registry(mlflow), answer_rows(evaluated.compared), evaluated.capacity
     linked = {policy: registry.model_id(version) for policy, version in evaluated.scored_by.items()}
@@ -257,7 +257,7 @@ def record_run(mlflow: MlflowSettings, evaluated: Evaluated, files: Callable[[Pa
             for child in run.children
         ),
     )
-    run_id = runs.keep(mlflow, run, made_by="evaluate", files=files)
+    run_id = runs.keep(mlflow, run, made_by="evaluate", export=export)
     if evaluated.known.candidate is not None:
         saved = _saved(evaluated.compared)
         registry.tag(evaluated.known.candidate, {"wan_saved": saved, "evaluation_run": run_id})

@@ -19,11 +19,10 @@ from features.common.names import did_parts
 from features.common.times import DAY_S, day_label, parse_day
 from features.results import EVALUATIONS
 from features.schema import ACCESSES, FILES, Table, arrow_schema
-from features.stream.events import MICROS
 from jobs.ground.settings.tree import Settings
 from jobs.ground.store.schema_check import no_access, partition_groups
 from jobs.ground.store.tables import Tables
-from jobs.loop.traces import from_tables
+from jobs.loop.traces import KNOWN_AT, from_tables, known_s
 from jobs.loop.train.ready import learned_since_s
 from models.parallel import map_parallel
 from prefetch.plan.value import CYCLES_PER_AGE
@@ -255,10 +254,6 @@ class ReplaySetup:
         """First second of the last day with an access."""
         return int(self.trace.time_s[-1]) // DAY_S * DAY_S
 
-    def n_read(self, *, before_s: int) -> int:
-        """Files that were read before."""
-        return np.unique(self.trace.item[: self.trace.first_at(before_s)]).size
-
 
 def replay_setup(settings: Settings, request: Request, tables: Tables) -> ReplaySetup:
     """The requested accesses, copied into `tables`, and the caches. Raises InputError."""
@@ -271,19 +266,18 @@ def replay_setup(settings: Settings, request: Request, tables: Tables) -> Replay
         site = Tables.of(settings)
         since_s = learned_since_s(settings.features.spec, settings.training, at_s=request.from_s)
         copy_tables(site, tables, since_s=since_s, until_s=until_s)
-    keep = (*CONTEXT, ACTIVITY, "known_at")
+    keep = (*CONTEXT, ACTIVITY, KNOWN_AT)
     loaded = from_tables(tables, since_s=0, until_s=until_s, demand_sources=demand, keep=keep)
     trace = loaded.trace
     check_days(int(trace.time_s[0]), int(trace.time_s[-1]), from_s=request.from_s)
     caches = map_parallel(partial(_cache, settings, trace, request), request.fractions)
-    known_s = loaded.details["known_at"].cast(pa.int64()).to_numpy() // MICROS
     return ReplaySetup(
         tables,
         demand,
         trace,
         context_of(loaded),
         loaded.details.select([ACTIVITY]),  # a month is in memory until the last replay
-        np.clip(known_s, 0, LAST_S - 1).astype(np.uint32),
+        known_s(loaded),
         caches,
     )
 

@@ -223,7 +223,7 @@ def pulls(settings: Settings, of: str | None = None) -> str:
 
 def _inputs(settings: Settings) -> Collection[tuple[str, str]]:
     """What `[airflow] pull` names; Rucio last, which is asked for what the records show to be in use."""
-    return (settings.airflow.records | settings.airflow.servers).items()
+    return (settings.airflow.records | settings.airflow.pull).items()
 
 
 def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Iterator[Alarm]:

@@ -43,6 +43,11 @@ class Accesses:
         )
 
     @property
+    def what(self) -> str:
+        """The trace's name, or whose the reads are, with the site or activity whose accesses alone count."""
+        return self.trace.what if self.trace else ", ".join(("the site's reads", *self.only.values()))
+
+    @property
     def days(self) -> tuple[int, int]:
         """Both days. Raises InputError unless both are given, in their order."""
         if self.first_day_s is None or self.last_day_s is None:

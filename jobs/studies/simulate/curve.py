@@ -23,7 +23,6 @@ from replay.trace import Trace
 N_POINTS = 20  # capacities shown, evenly spaced on a log scale from LEAST_FRACTION to all bytes read
 LEAST_FRACTION = 0.001
 N_IDEAL = 5  # capacities at which clairvoyant and bound are shown too
-Ratios = tuple[float, float]
 _Key = tuple[str, int]
 _IDEAL = ("clairvoyant", BOUND)
 
@@ -162,26 +161,27 @@ def _replays(
 
 
 def _point(curve: Curve, footprint: int, size: int, replays: dict[_Key, Result]) -> Point:
-    def lru(capacity: int) -> Ratios:
+    def lru(capacity: int) -> tuple[float, int]:
         result = replays.get((LRU, capacity))
         if result is None:
-            return curve.hit_ratio_at(capacity), curve.byte_hit_ratio_at(capacity)
-        return result.hit_ratio, result.byte_hit_ratio
+            return curve.hit_ratio_at(capacity), curve.hit_bytes_at(capacity)
+        return result.hit_ratio, result.hit_bytes
 
     def best(policy: str) -> float | None:
         result = replays.get((policy, size))
         return None if result is None else result.byte_hit_ratio
 
-    (hit, byte_hit), (hit_twice, byte_hit_twice) = lru(size), lru(2 * size)
+    (hit, hit_bytes), (hit_twice, hit_bytes_twice) = lru(size), lru(2 * size)
+    more_bytes, requested = hit_bytes_twice - hit_bytes, max(1, curve.bytes_requested)
     return Point(
         capacity_bytes=size,
         capacity_fraction=size / footprint,
         hit_ratio=hit,
-        byte_hit_ratio=byte_hit,
-        wan_bytes=round((1 - byte_hit) * curve.bytes_requested),
+        byte_hit_ratio=hit_bytes / requested,
+        wan_bytes=curve.bytes_requested - hit_bytes,
         doubling_adds_hit_ratio=hit_twice - hit,
-        doubling_adds_byte_hit_ratio=byte_hit_twice - byte_hit,
-        doubling_saves_bytes=round((byte_hit_twice - byte_hit) * curve.bytes_requested),
+        doubling_adds_byte_hit_ratio=more_bytes / requested,
+        doubling_saves_bytes=more_bytes,
         replayed=(LRU, size) in replays,
         clairvoyant_byte_hit_ratio=best("clairvoyant"),
         bound_byte_hit_ratio=best(BOUND),

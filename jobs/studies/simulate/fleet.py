@@ -38,7 +38,8 @@ _LEVELS_NOTE = (
 )
 _OF_CACHES = (
     *("policy", "capacity_bytes", "requests", "hits", "hit_ratio", "byte_hit_ratio", "object_miss_ratio"),
-    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes"),
+    *("byte_miss_ratio", "bytes_requested", "wan_bytes", "bypassed_bytes", "ssd_hit_bytes", "read_wait_s"),
+    *("peak_usage_bytes", "peak_hour_wan_bytes", "seconds"),
 )
 
 
@@ -98,12 +99,7 @@ def load_fleet(path: Path) -> dict[str, CacheConfig]:
     return {name: cache.config for cache in fleet.caches for name in cache.names}
 
 
-def run(
-    settings: Settings,
-    accesses: Accesses,
-    *,
-    caches: Path,
-) -> ReplayAnswer:
+def run(settings: Settings, accesses: Accesses, *, caches: Path) -> ReplayAnswer:
     """Replay `accesses` through a TOML file's caches. Raises ConfigError, InputError, StaleInputError."""
     levels = load_levels(caches)
     fleet = load_fleet(caches) if levels is None else {}
@@ -132,10 +128,8 @@ def replay_fleet(
 def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:
     hdd_hit_bytes = result.hit_bytes - result.ssd_hit_bytes
     wait_s = result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD]
-    row = {"cache": cache} | {name: getattr(result, name) for name in _OF_CACHES} | {"read_wait_s": wait_s}
-    return row | {
-        name: getattr(result, name) for name in ("peak_usage_bytes", "peak_hour_wan_bytes", "seconds")
-    }
+    row = {name: wait_s if name == "read_wait_s" else getattr(result, name) for name in _OF_CACHES}
+    return {"cache": cache} | row
 
 
 class LevelSettings(Section):

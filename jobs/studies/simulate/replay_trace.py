@@ -2,16 +2,18 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from features.common.errors import ConfigError, InputError
 from features.common.progress import Advance
 from features.common.times import HOUR_S
+from features.common.units import bytes_label, duration_label
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import MlflowSettings
 from jobs.ground.text import select
-from jobs.loop.traces import TraceFile, sizes
+from jobs.loop.traces import KNOWN_AT, known_s, sizes
 from jobs.pages.verdicts import by_merit, verdict
 from jobs.pages.write import BOUND_NOTE, Page, write_page
 from jobs.studies.simulate.accesses import ReplayAnswer
@@ -62,23 +64,28 @@ class Caches:
         return "capacity_bytes" if self.capacities else "capacity_fraction"
 
     @property
+    def params(self) -> dict[str, object]:
+        """What an XCache, and parts of files, are replayed by, as parameters of a run in MLflow; or None."""
+        marks, block = self.watermarks, self.block_bytes
+        return {
+            "watermarks": marks and ",".join(map(str, marks)),
+            "purge_interval": marks and duration_label(self.purge_interval_s),
+            "block_size": block and bytes_label(block),
+        }
+
+    @property
     def keep(self) -> Sequence[str]:
         """Columns of the trace that stewards use; empty if no policy is one."""
         return CONTEXT if any(name in STEWARDS for name in named_policies(self)) else ()
 
 
-def run(trace: TraceFile, caches: Caches, *, count_from_s: int | None, on_progress: Advance) -> ReplayAnswer:
-    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError."""
-    on_progress(0, 1, "reading")
-    return replay_loaded(
-        trace.load(keep=caches.keep), caches, count_from_s=count_from_s, on_progress=on_progress
-    )
-
-
 def replay_loaded(
     loaded: LoadedTrace, caches: Caches, *, count_from_s: int | None, on_progress: Advance
 ) -> ReplayAnswer:
-    """As `run`, of a trace that is read, with the columns `caches.keep`."""
+    """A row per capacity and policy, after accesses that warm. Raises ConfigError, InputError.
+
+    `loaded`: a trace with the columns `caches.keep`.
+    """
     if PLAN in named_policies(caches):
         raise ConfigError(
             "--policy",
@@ -97,12 +104,9 @@ def record_run(
     """
     from jobs.pages import runs  # it loads MLflow, which few replays need
 
-    def files(folder: Path) -> None:
-        for file in (runs.PAGE, runs.TABLE):
-            export_replay(answer, folder / file, title=f"Replay of {what}")
-
     run = runs.comparison(what, "replay", answer.rows, answer.capacity, params=params, tags={})
-    return runs.keep(mlflow, run, made_by="replay", files=files)
+    export = partial(export_replay, answer, title=f"Replay of {what}")
+    return runs.keep(mlflow, run, made_by="replay", export=export)
 
 
 def compared(
@@ -212,9 +216,9 @@ def steward_policies(
 ) -> dict[str, Policy | PartPolicy]:
     """Those of `names` that drive a steward.
 
-    What is learned is learned from the accesses before `from_s`, for `capacities`. `as_xcache`: with the
-    delays of a live cache; `block_bytes`: files are fetched by it as far as they are read. Raises
-    ConfigError, InputError, SchemaError.
+    What is learned is learned from the accesses before `from_s`, of the tables' from those known by then, for
+    `capacities`. `as_xcache`: with the delays of a live cache; `block_bytes`: files are fetched by it as far
+    as they are read. Raises ConfigError, InputError, SchemaError.
     """
     stewards = [name for name in names if name in STEWARDS]
     if not stewards:
@@ -228,7 +232,8 @@ def steward_policies(
     if from_s is not None and (learns or AUTO in stewards):
         from models.learning.order import Learning
 
-        learned = Learning(loaded.trace, context, capacities).orders(from_s, on_progress)
+        known = known_s(loaded) if KNOWN_AT in loaded.details.column_names else None
+        learned = Learning(loaded.trace, context, capacities, known).orders(from_s, on_progress)
     if learns and not learned:
         raise InputError(
             "there are too few accesses before --from to learn from; count from later, or choose " + AUTO

@@ -1,6 +1,5 @@
 """Replay of the site's own accesses: policies, LRU + plan and the bound; results go into the tables."""
 
-import dataclasses
 import datetime as dt
 
 from features.common.errors import StaleInputError
@@ -13,6 +12,7 @@ from jobs.ground.settings.tree import Settings
 from jobs.ground.store.tables import Tables
 from jobs.loop.plan.file_facts import files_and_hours
 from jobs.loop.plan.planner import MODEL_COLUMNS, model_of, planner
+from jobs.loop.traces import KNOWN_AT
 from jobs.studies.simulate.accesses import Accesses, ReplayAnswer
 from jobs.studies.simulate.replay_trace import Caches, compared, named_policies, rows_of, summaries
 from replay.comparison import PLAN, Row
@@ -27,16 +27,15 @@ def run(
 ) -> ReplayAnswer:
     """Replay days of the tables, and write the results into them unless they are of one site or activity.
 
-    The history of features before them warms the caches, which are XCaches with the site's watermarks by
-    default. Fractions are of the bytes of all files read in the history and those days. The policy lru+plan
-    plans as production does, and needs predictions for every cycle of the counted days. Returns the rows of
-    the replays table with further columns. Raises ConfigError, InputError, StaleInputError.
+    The history of features before them warms the caches. Fractions are of the bytes of all files read in the
+    history and those days. The policy lru+plan plans as production does, and needs predictions for every
+    cycle of the counted days. Returns the rows of the replays table with further columns. Raises ConfigError,
+    InputError, StaleInputError.
     """
     first_s, last_s = accesses.days
     tables, region, cycle_s = Tables.of(settings), settings.region.name, settings.features.cycle
     tables.check_writable(REPLAYS)
-    caches = dataclasses.replace(caches, watermarks=caches.watermarks or settings.replay.watermarks)
-    loaded = accesses.load(settings, keep=caches.keep)
+    loaded = accesses.load(settings, keep=(*caches.keep, KNOWN_AT) if caches.keep else ())
     trace, plan_by = loaded.trace, None
     if PLAN in named_policies(caches):
         _require_predictions(tables, region, first_s, last_s + DAY_S, cycle_s)

@@ -131,7 +131,7 @@ def run(
     stored = tuple(replicas.stored(case.read, case.n_days))
     return StorageAnswer(
         verdict=verdict(points[0], sum(group.stored_bytes for group in stored)),
-        findings=tuple(_findings(points[0], stored, request, unread_bytes=case.unread_bytes)),
+        findings=tuple(_findings(points[0], stored, request, case)),
         points=tuple(points),
         stored=stored,
         datasets=tuple(case.datasets(request.capacities[0])),
@@ -192,6 +192,10 @@ class _Case:
             high, answer = low, self._point(capacity, low)
         self._n_sets[capacity] = high
         return answer
+
+    def is_limited(self, capacity: int) -> bool:
+        """Whether the WAN keeps datasets from going, for a cache that `replaced` was asked about."""
+        return self._n_sets[capacity] < len(self._replicas.datasets)
 
     def _point(self, capacity: int, n_sets: int) -> Replaced:
         goes = self._rank < n_sets
@@ -254,7 +258,7 @@ def verdict(point: Replaced, stored_bytes: int) -> str:
 
 
 def _findings(
-    point: Replaced, stored: Sequence[Stored], request: StorageRequest, *, unread_bytes: int
+    point: Replaced, stored: Sequence[Stored], request: StorageRequest, case: _Case
 ) -> Iterator[str]:
     by_words = {group.kept_by: group for group in stored}
     staying = [stays for kind in (Kind.ON_TAPE, Kind.LAST) if (stays := by_words.get(WORDS[kind]))]
@@ -264,9 +268,9 @@ def _findings(
     if staying:
         stay_bytes = format_bytes(sum(group.stored_bytes for group in staying))
         yield f"{stay_bytes} stay whatever the cache, as no other disk has them."
-    if request.network_bytes_s is not None:
+    if request.network_bytes_s is not None and case.is_limited(point.capacity_bytes):
         yield f"What is read most stays: the WAN takes at most {format_bytes(request.network_bytes_s)}/s."
-    yield f"Nobody read {format_bytes(unread_bytes)} of what could go: no cache is needed for that."
+    yield f"Nobody read {format_bytes(case.unread_bytes)} of what could go: no cache is needed for that."
     disk, rate, served = map(
         format_bytes, (request.node_disk_bytes, request.node_bytes_s, point.served_bytes_s)
     )

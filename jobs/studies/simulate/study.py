@@ -146,11 +146,14 @@ def answers(results: Study) -> Iterator[str]:
         f"bytes of all files read.{_overrun(results)}"
     )
     yield _verdicts(results)
-    capacity, curve = cache.capacity_bytes, results.curve
-    ratio, gain = curve.byte_hit_ratio_at(capacity), curve.doubling_adds(capacity)
-    bound = next((ideal.bound for ideal in results.ideal if ideal.capacity_bytes == capacity), None)
-    best = "" if bound is None else f"; no policy could serve more than {percent(bound, 1)} at this capacity"
-    change = f"from {percent(ratio, 1)} to {percent(ratio + gain.byte_hit_ratio, 1)}"
+    capacity = cache.capacity_bytes
+    now, twice = (
+        min(results.ideal, key=lambda point: abs(point.capacity_bytes - bytes_at))
+        for bytes_at in (capacity, 2 * capacity)
+    )
+    is_limited = now.capacity_bytes == capacity
+    best = f"; no policy could serve more than {percent(now.bound, 1)} at this capacity" if is_limited else ""
+    change = f"from {percent(now.lru, 1)} to {percent(twice.lru, 1)}"
     yield f"Twice the capacity takes the byte hit ratio of a plain LRU {change}{best}."
     yield _saved(results)
 

@@ -150,16 +150,17 @@ def _capacity(results: Study) -> Section:
     plot = study_plots.hits_against_capacity(results.curve, results.ideal)
     return Section(
         title="Hit rate against capacity",
-        note="The lines show exactly what an LRU without watermarks serves at each capacity. Triangles are a "
-        "policy that knows the future and admits everything; no policy can exceed the bound (diamonds). "
-        "Where the line is steep, more disk pays. The distance from line to diamond is what a better policy "
-        "could gain at most. A capacity picked at the top is marked here and chosen in the table; the other "
-        "parts of the page are of the cache of the study.",
+        note="The lines show what an LRU without watermarks serves at each capacity: exactly from the size "
+        f"of the largest file, {format_bytes(results.curve.exact_from_bytes)}, on. Triangles are a policy "
+        "that knows the future and admits everything; no policy can exceed the bound (diamonds). Where the "
+        "line is steep, more disk pays. The distance from line to diamond is what a better policy could gain "
+        "at most. A capacity picked at the top is marked here and chosen in the table; the other parts of "
+        "the page are of the cache of the study.",
         figures=[Figure(plot, "Accesses and bytes served against capacity")],
         rows=[
             {
                 "capacity_bytes": point.capacity_bytes,
-                "LRU byte_hit_ratio": results.curve.byte_hit_ratio_at(point.capacity_bytes),
+                "LRU byte_hit_ratio": point.lru,
                 "clairvoyant byte_hit_ratio": point.clairvoyant,
                 "bound byte_hit_ratio": point.bound,
             }

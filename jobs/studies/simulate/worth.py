@@ -16,6 +16,7 @@ from features.common.units import MOST_BYTES, format_bytes
 from features.results import LRU, STEWARD
 from jobs.ground.settings.tree import Settings
 from jobs.ground.text import as_row, percent
+from jobs.loop.traces import KNOWN_AT
 from jobs.pages.page import Figure, Section, page
 from jobs.pages.write import telling
 from jobs.studies.simulate import study_plots
@@ -119,7 +120,7 @@ def run(
             f"--more from 1 to what makes {format_bytes(MOST_BYTES)} of it"
         )
     on_progress(0, _STEPS, "reading")
-    loaded = accesses.load(settings, keep=CONTEXT)
+    loaded = accesses.load(settings, keep=CONTEXT if accesses.trace else (*CONTEXT, KNOWN_AT))
     from_s = _middle_s(loaded) if accesses.first_day_s is None else accesses.first_day_s
     case = _case(loaded, capacity_bytes, more, from_s=from_s, on_progress=on_progress)
     value = Value(settings.benefit.model, facts)

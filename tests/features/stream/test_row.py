@@ -1,5 +1,6 @@
 """The kernels against lists and loops, on random reads; and what they promise of a state."""
 
+import datetime as dt
 import math
 
 import numpy as np
@@ -104,3 +105,6 @@ def test_a_million_reads_of_one_file_at_one_time() -> None:
 def test_every_model_input_has_a_unit() -> None:
     spec = FeatureSpec(cycle_s=1, horizons_s=(1,), candidate_s=1, active_dataset_s=1)
     assert UNITS.keys() == {*spec.numeric_columns, *spec.categorical_columns}
+    files, first = world(1)[0], dt.datetime(2026, 3, 5, tzinfo=dt.UTC)
+    assert columns_of(after(files, []), files, 0, first.timestamp())["weekday"] == 0
+    assert UNITS["weekday"] == f"day of the week, 0 is {first:%A}"

@@ -6,7 +6,7 @@ import pytest
 
 from features.common.errors import ModelError
 from features.spec import FeatureSpec
-from models.evaluation.metrics import auc
+from models.evaluation.metrics import ranking_quality
 from models.learning.baselines import S3FifoCounts, baselines
 from models.learning.fit import earlier_parts, fit_calibrated, refit
 from models.learning.frame import Known, Sample, horizon_parts, known_by, model_matrix
@@ -116,7 +116,7 @@ def test_what_serves_is_fitted_on_all_rows_and_calibrated_on_rows_it_had_not_see
     np.testing.assert_array_equal(refitted.scorer.score(probe), learner.fit(sample.x, sample.y).score(probe))
     assert model.scored is not None
     assert refitted.scored is not None
-    assert len(refitted.scored.y) == len(model.scored.y) + len(later)
+    assert len(refitted.scored.reads) == len(model.scored.reads) + len(later)
     np.testing.assert_array_equal(refitted.scored.scores[-len(later) :], model.scorer.score(later.x))
     assert refitted.predict(probe).mean() == pytest.approx(planted(seed=9).y.mean(), abs=0.03)
 
@@ -216,5 +216,5 @@ def test_fits_that_share_bins_learn_from_their_rows_alone() -> None:
         learner.fit_some(bins, first, y).score(sample.x.iloc[last])
         for y in (sample.y[first], 1 - sample.y[first])
     )
-    assert auc(sample.y[last], alike) > 0.7
-    assert auc(sample.y[last], opposite) < 0.3
+    assert ranking_quality(sample.y[last], alike).auc > 0.7
+    assert ranking_quality(sample.y[last], opposite).auc < 0.3

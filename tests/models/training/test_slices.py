@@ -96,8 +96,6 @@ def test_what_training_days_differed_by_is_no_alarm() -> None:
     one_day = {"restless": rng.normal(3, 1, 5000), "steady": rng.normal(0, 1, 5000)}
     assert not any(drift.drifted for drift in drifts(then, one_day))
     assert then["restless"].usual_psi > 0.25 > then["steady"].usual_psi
-    (worst, _) = drifts(then, {**one_day, "steady": rng.normal(1, 1, 5000)})
-    assert {d.column for d in drifts(then, {**one_day, "steady": rng.normal(1, 1, 5000)}) if d.drifted} == {
-        "steady"
-    }
-    assert worst.psi >= 0.25
+    measured = drifts(then, {**one_day, "steady": rng.normal(1, 1, 5000)})
+    assert [drift.column for drift in measured if drift.drifted] == ["steady"]
+    assert max(drift.psi for drift in measured) >= 0.25

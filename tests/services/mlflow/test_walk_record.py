@@ -71,10 +71,6 @@ def settings(local: Mlflow, tmp_path: Path) -> Settings:
     return Settings.load(tmp_path / "site.toml", tables=str(tmp_path / "tables"), env={})
 
 
-def write_table(folder: Path) -> None:
-    (folder / "table.csv").write_text("policy\n")
-
-
 def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     local: Mlflow, settings: Settings
 ) -> None:
@@ -94,7 +90,7 @@ def test_a_walk_is_recorded_for_its_candidate_and_promotion_decides_by_it(
     finished = trained_run(local, SECOND)
     evaluated = Evaluated("Evaluation", {"trees": 5}, [compared], DAY, (TableRead("accesses", "c1"),), known)
     record_days(settings, evaluated, last_day_s=22 * DAY)
-    run_id = record_run(settings.mlflow, evaluated, write_table)
+    run_id = record_run(settings.mlflow, evaluated, Path.touch)
     assert trained_run(local, SECOND) == finished
     check_run(local, run_id, compared)
     store = Tables(settings.tables.root)
@@ -147,7 +143,7 @@ def check_run(at: Mlflow, run_id: str, compared: Compared) -> None:
         "0.0 % at 10 % of the bytes read",
         run_id,
     )
-    assert [artifact.path for artifact in client.list_artifacts(run_id)] == ["table.csv"]
+    assert {artifact.path for artifact in client.list_artifacts(run_id)} == {"page.html", "table.csv"}
     nested = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
     assert {run_nested.data.params["policy"] for run_nested in nested} == set(compared.comparison.rows)
     champion = next(run_nested for run_nested in nested if run_nested.data.params["policy"] == CHAMPION_PLAN)

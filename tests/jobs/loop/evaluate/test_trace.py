@@ -120,3 +120,13 @@ def test_days_without_a_past_or_without_accesses_are_refused(tmp_path: Path, sin
 def test_options_of_the_other_kind_of_evaluation_are_refused(words: Sequence[str], why: str) -> None:
     answer = CliRunner().invoke(app, ["evaluate", "--from", "2025-06-16", *words])
     assert why in str(answer.exception)
+
+
+def test_without_a_past_to_learn_from_the_steward_is_lru_as_a_note_says(tmp_path: Path) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("time,path,size\n" + "".join(f"{day * DAY_S},f{day % 3},9\n" for day in range(20)))
+    words = ("--from", "1970-01-11", "--capacity-fraction", "0.5", "--policy", "steward-lru")
+    answer = asked("evaluate", "--trace", short, *words)
+    wan_bytes = {row["policy"]: row["wan_bytes"] for row in answer["rows"]}
+    assert wan_bytes["steward"] == wan_bytes["steward-lru"] == wan_bytes["lru"] == 90
+    assert "steward is LRU" in str(answer["notes"])

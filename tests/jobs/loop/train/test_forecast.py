@@ -11,7 +11,7 @@ import pytest
 
 from features.common.errors import InputError, SchemaError
 from jobs.loop.train.forecast import judge, run
-from models.evaluation.metrics import auc, average_precision
+from models.evaluation.metrics import ranking_quality
 from models.series.series import read_series
 
 COLUMNS = ["dataset", "horizon", "probability", "expected_accesses"]
@@ -59,7 +59,7 @@ def test_every_known_dataset_is_forecast_better_than_by_chance(tmp_path: Path) -
     assert all("lightgbm" in made_by for made_by in models.values())
     soon = table[table["horizon"] == 1].set_index("dataset")["probability"]
     read = soon.index.isin(rows[rows["week"] == 29]["dataset"])
-    assert auc(read, soon) > 0.8
+    assert ranking_quality(read, soon).auc > 0.8
 
 
 def test_nothing_after_as_of_matters(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_a_judged_cut_is_the_forecast_made_then_against_what_followed(tmp_path: 
     followed = rows[rows["week"].between(25, 28)]
     read = table["dataset"].isin(followed["dataset"])
     then = judged[(judged["cut"] == 24) & (judged["horizon"] == 4)].iloc[0]
-    assert then["auc"] == pytest.approx(auc(read, table["probability"]), abs=1e-3)
+    assert then["auc"] == pytest.approx(ranking_quality(read, table["probability"]).auc, abs=1e-3)
     last = rows[rows["week"] <= 24].groupby("dataset")["week"].max()
-    recency = average_precision(read, table["dataset"].map(last))
+    recency = ranking_quality(read, table["dataset"].map(last)).average_precision
     assert then["recency_average_precision"] == pytest.approx(recency, abs=1e-6)
     total = followed[followed["dataset"].isin(table["dataset"])]["accesses"].sum()
     assert then["count_error"] == pytest.approx(

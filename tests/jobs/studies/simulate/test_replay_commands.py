@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from features.common.errors import CachecastError
 from jobs.cli.main import app
+from jobs.studies.simulate import replay_trace
 
 ROW = [
     *("policy", "capacity_bytes", "capacity_fraction", "requests", "hits", "hit_ratio", "byte_hit_ratio"),
@@ -89,6 +91,17 @@ def test_curve_agrees_with_replay_and_says_what_a_ratio_needs(cloudphysics: list
     assert answer["answers"][2].startswith("A byte hit ratio of 90.0 % is out of reach: at most 53.5 %")
     assert "LRU needs" in answer["answers"][0]
     assert answer["answers"][3].startswith("Doubling 20.3 MB lifts LRU's byte hit ratio from 2.0 % to")
+
+
+def test_a_curve_of_petabytes_agrees_with_a_replay_to_the_byte(tmp_path: Path) -> None:
+    draw, large = random.Random(0), tmp_path / "large.csv"
+    reads = [(t, draw.randrange(4)) for t in range(40)]
+    large.write_text("time,id,size\n" + "".join(f"{t},{f},{10**15 * (f + 3) // 7}\n" for t, f in reads))
+    words = ("--trace", large, "--json", "--capacity", "1PB,2PB")
+    rows = json.loads(cachecast("replay", *words, "--policy", "lru", "--no-bound").stdout)
+    points = json.loads(cachecast("curve", *words).stdout)["points"]
+    wan_bytes = {point["capacity_bytes"]: point["wan_bytes"] for point in points}
+    assert [wan_bytes[row["capacity_bytes"]] for row in rows] == [row["wan_bytes"] for row in rows]
 
 
 @pytest.mark.parametrize("command", ["replay", "curve"])
@@ -193,6 +206,27 @@ def test_parts_of_files_are_for_policies_that_cache_parts(tmp_path: Path) -> Non
     marked = ("--block-size", "5B", "--watermarks", "0.9,1")
     rows = json.loads(cachecast(*words, "lru,steward-lru", *marked).stdout)
     assert [row["policy"] for row in rows] == ["lru", "steward-lru"]
+
+
+def test_a_run_says_whose_reads_were_replayed_in_which_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "sites.csv"
+    trace.write_text("time,id,size,site\n" + "".join(f"{t},{t % 2},10,{'AB'[t % 2]}\n" for t in range(6)))
+    runs: list[tuple[str, dict[str, object]]] = []
+
+    def record(*_: object, what: str, params: dict[str, object]) -> str:
+        runs.append((what, params))
+        return "1"
+
+    monkeypatch.setattr(replay_trace, "record_run", record)
+    words = ("replay", "--trace", trace, "--site", "A", "--policy", "lru", "--capacity", "20", "--mlflow")
+    cachecast(*words, "--watermarks", "0.8,0.9", "--purge-interval", "60", "--json")
+    cachecast(*words, "--json")
+    reads = {"trace": "sites.csv, A", "from": None, "to": None, "block_size": None}
+    assert [what for what, _ in runs] == ["sites.csv, A"] * 2
+    assert runs[0][1] == reads | {"watermarks": "0.8,0.9", "purge_interval": "1m"}
+    assert runs[1][1] == reads | {"watermarks": None, "purge_interval": None}
 
 
 def test_a_trace_comes_on_stdin_too(tiny: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from access_rows import accesses
 from cachecast_main import asked
 
-from features.common.errors import ConfigError, StaleInputError
+from features.common.errors import ConfigError, InputError, StaleInputError
 from features.common.progress import unwatched
 from features.common.times import DAY_S, as_of_label, day_label
 from features.results import REPLAY_DAYS, REPLAY_FILLS, REPLAYS
@@ -21,6 +21,7 @@ from jobs.studies.simulate import site_replay
 from jobs.studies.simulate.accesses import Accesses
 from jobs.studies.simulate.fleet import load_fleet, load_levels, replay_fleet, replay_levels
 from jobs.studies.simulate.replay_trace import Caches
+from models.learning.order import Learning
 from prefetch.plan.rules import Objective
 from replay.read import LoadedTrace
 from replay.trace import Trace
@@ -158,6 +159,22 @@ def test_only_the_demand_source_is_replayed(tables: Tables) -> None:
     assert same[0]["requests"] == run(tables, policies=("lru",))[0]["requests"]
     with pytest.raises(StaleInputError, match=r"\[sources\] demand"):
         run(tables, policies=("lru",), demand_sources={"*": "another"})
+
+
+def test_a_steward_learns_by_when_the_reads_of_the_tables_became_known(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned_from: list[Learning] = []
+    monkeypatch.setattr(Learning, "learn", lambda learning, *_: learned_from.append(learning))
+    with pytest.raises(InputError, match="too few accesses before --from"):
+        run(tables, policies=("steward",))
+    words = ("--tables", tables.root, "--from", "2026-03-03", "--to", "2026-03-04", "--capacity", "50MB")
+    with pytest.raises(InputError, match="too few for a steward"):
+        asked("worth-it", *words)
+    for learning in learned_from:
+        assert learning.known_s is not None
+        assert learning.known_s.tolist() == learning.trace.time_s.tolist()
+    assert len(learned_from) == 2
 
 
 def write(folder: Path, text: str) -> Path:

@@ -155,3 +155,5 @@ def test_the_wan_limits_what_goes_the_most_read_stays(trace: Path, reads: list[R
     more = whole["datasets"][len(gone)]["dataset"]
     goes = [read for read in reads if f"ds{read[1] // 10}" in {*gone, more}]
     assert busiest_s(missed(goes, 300_000)) > limit
+    wide = answer_of(*words, "--network", "1GB")
+    assert ["What is read most stays" in " ".join(at["findings"]) for at in (answer, wide)] == [True, False]
