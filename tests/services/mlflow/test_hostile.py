@@ -60,8 +60,8 @@ def version(server: Mlflow, tmp_path_factory: pytest.TempPathFactory) -> ModelVe
     return ModelVersion(f"{MODEL}/{registered.version}", bundle_digest(folder))
 
 
-def keep(at: Mlflow, run: Run, files: Callable[[Path], None] = lambda folder: None) -> str:
-    return runs.keep(at, run, made_by="evaluate", files=files)
+def keep(at: Mlflow, run: Run, export: Callable[[Path], None] = lambda file: None) -> str:
+    return runs.keep(at, run, made_by="evaluate", export=export)
 
 
 def written(server: Mlflow, run_id: str) -> list[tuple[str, str]]:
@@ -175,7 +175,7 @@ def test_a_refusal_is_no_unavailability(proxy: faulty_proxy.FaultyProxy, at: Mlf
     proxy.lie = lambda method, _: 403 if method == "PUT" else None
     began = time.monotonic()
     with pytest.raises(ServiceError, match="refuses: 403"):
-        keep(at, Run("refused", "evaluation"), lambda folder: (folder / "table.csv").touch())
+        keep(at, Run("refused", "evaluation"), lambda file: file.touch())
     assert time.monotonic() - began < at.patience
 
 
