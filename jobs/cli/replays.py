@@ -212,6 +212,8 @@ def evaluate(
             raise InputError("--policy, --site and --activity need a trace; give --trace, or leave them out")
         if accesses is None:
             to_evaluate(settings, from_s=from_s, to_s=to_s)
+    elif accesses is not None or cycle_s is not None:
+        raise InputError("--accesses and --cycle are of the whole service; leave them or --trace out")
     from jobs.loop.evaluate import evaluate as job
     from jobs.loop.evaluate.answer import acting_rows, export_evaluation, verdicts
     from jobs.loop.evaluate.replay_setup import Request
