@@ -79,11 +79,12 @@ def ranking_quality(
     y, s, w = _checked(labels, scores, weights)
     from sklearn.metrics import average_precision_score, roc_auc_score  # noqa: PLC0415  replays need no scikit-learn, which takes long to import
 
-    ranked = [
+    area, precision = (
         float(measure(y, s, sample_weight=w)) if 0 < y.sum() < len(y) else math.nan
         for measure in (roc_auc_score, average_precision_score)
-    ]
-    return Quality(*ranked, math.nan, math.nan, math.nan, (), len(y), float(np.average(y, weights=w)))
+    )
+    share = float(np.average(y, weights=w))
+    return Quality(area, precision, math.nan, math.nan, math.nan, (), len(y), share)
 
 
 def log_loss(labels: FloatArray, probabilities: FloatArray, weights: FloatArray | None = None) -> float:
