@@ -216,7 +216,8 @@ def _decided(
     if bound := BOUNDS.get(name):
         result = bound(trace, room, count_from_s=count_from_s)
     else:
-        hit = np.zeros(trace.n_accesses, np.bool_)
+        # Of parts, a bool per access does not say what was served.
+        hit = None if isinstance(policy, PartPolicy) else np.zeros(trace.n_accesses, np.bool_)
         result = run_policy(name, trace, room, count_from_s=count_from_s, policy=policy, hit=hit)
     return Replay(result, hit, time.thread_time() - began_s)
 

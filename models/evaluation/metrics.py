@@ -35,8 +35,9 @@ class ReliabilityBin:
 class Quality:
     """The figures of one model on one set of rows.
 
-    `auc` and `average_precision` are NaN with one class; `log_loss`, `brier` and `calibration_error` are NaN,
-    and `reliability` is empty, for scores that are not probabilities.
+    `auc` and `average_precision` are NaN with one class; `log_loss`, `brier` and `calibration_error`, the
+    weighted mean of |predicted - observed| over the bins, are NaN, and `reliability` is empty, for scores
+    that are not probabilities.
     """
 
     auc: float
@@ -65,7 +66,8 @@ def quality(
         ranking_quality(y, p, w),
         log_loss=log_loss(y, p, w),
         brier=float(np.average((p - y) ** 2, weights=w)),
-        calibration_error=_calibration_error(curve),
+        calibration_error=sum(b.weight * abs(b.predicted - b.observed) for b in curve)
+        / sum(b.weight for b in curve),
         reliability=curve,
     )
 
@@ -88,12 +90,6 @@ def log_loss(labels: FloatArray, probabilities: FloatArray, weights: FloatArray 
     """Mean negative log-likelihood in nats; probabilities are clipped to [1e-6, 1 - 1e-6]."""
     p = np.clip(probabilities, _EPSILON, 1 - _EPSILON)
     return float(np.average(-(labels * np.log(p) + (1 - labels) * np.log1p(-p)), weights=weights))
-
-
-def _calibration_error(curve: tuple[ReliabilityBin, ...]) -> float:
-    """Expected calibration error: the weighted mean of |predicted - observed| over the bins."""
-    total = sum(b.weight for b in curve)
-    return sum(b.weight * abs(b.predicted - b.observed) for b in curve) / total
 
 
 def _reliability(y: FloatArray, p: FloatArray, w: FloatArray) -> tuple[ReliabilityBin, ...]:

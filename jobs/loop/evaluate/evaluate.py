@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from features.common.errors import InputError, ServiceError, StaleInputError
+from features.common.errors import ConfigError, InputError, ServiceError, StaleInputError
 from features.common.memory import give_back, keep_large_apart
 from features.common.progress import Advance
 from features.common.times import DAY_S, day_label
@@ -50,7 +50,7 @@ from models.learning.order import Learning
 from models.serving.bundle import RegionModels
 from models.serving.runs import TableRead
 from replay.access_context import CONTEXT, context_of
-from replay.comparison import BOUND, Candidates, compare
+from replay.comparison import BOUND, PLAN, Candidates, compare
 from replay.policies import PartPolicy, Policy
 from replay.steward.policies import AUTO, DATASET_LRU, STEWARDS, steward_policy
 from replay.study.use import ACTIVITY
@@ -210,8 +210,11 @@ def run_trace(
 
     `fractions`: capacities as shares of all files read, beside those in bytes. `policies`: compete too, None:
     the one of that name that is built in. `mlflow`: where the evaluation becomes a run; None: nowhere. Raises
-    InputError, SchemaError.
+    ConfigError, InputError, SchemaError.
     """
+    compete: dict[str, Policy | PartPolicy | None] = {**dict.fromkeys(COMPETING), **policies}
+    if PLAN in compete:
+        raise ConfigError("--policy", f"{PLAN} needs predictions, and a trace has none; leave it out")
     on_progress(0, 1, "reading")
     loaded = file.load(keep=(*CONTEXT, ACTIVITY))
     trace = loaded.trace
@@ -221,10 +224,7 @@ def run_trace(
     shares = [*fractions, *(size / max(1, trace.footprint_bytes) for size in capacities)]
     orders = Learning(trace, context, sizes).orders(from_s, on_progress)
     few = () if orders else (f"{STEWARD} is LRU: too few accesses before --from to learn an order from",)
-    compete: dict[str, Policy | PartPolicy | None] = {
-        name: steward_policy(name, context, orders) if name in STEWARDS else policies.get(name)
-        for name in dict.fromkeys((*COMPETING, *policies))
-    }
+    compete |= {name: steward_policy(name, context, orders) for name in compete if name in STEWARDS}
     replayed = compare(
         trace,
         [Candidates(size, compete) for size in sizes],

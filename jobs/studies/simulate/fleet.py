@@ -128,8 +128,8 @@ def replay_fleet(
 def _row(cache: str, result: Result, read_rates: Mapping[str, int]) -> dict[str, object]:
     hdd_hit_bytes = result.hit_bytes - result.ssd_hit_bytes
     wait_s = result.ssd_hit_bytes / read_rates[SSD] + hdd_hit_bytes / read_rates[HDD]
-    row = {name: wait_s if name == "read_wait_s" else getattr(result, name) for name in _OF_CACHES}
-    return {"cache": cache} | row
+    row: dict[str, object] = {"cache": cache}
+    return row | {name: wait_s if name == "read_wait_s" else getattr(result, name) for name in _OF_CACHES}
 
 
 class LevelSettings(Section):

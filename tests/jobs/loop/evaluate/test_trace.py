@@ -14,6 +14,19 @@ from typer.testing import CliRunner
 from jobs.cli.main import app
 
 DAY_S = 86400
+OWN = """
+from replay.policies.policy import Served
+
+def never(trace, capacity_bytes, hit):
+    return 0
+
+class Parts:
+    def serve(self, trace, capacity_bytes):
+        size = trace.size_bytes[trace.item]
+        return Served(0, size, size // 2, size // 2, size < 0)
+
+parts = Parts()
+"""
 START_S = 1_750_032_000  # a midnight
 COLUMNS = "time=t,item=file,size=bytes,dataset=set,user=who"
 
@@ -58,8 +71,8 @@ def answer(folder: Path) -> dict[str, Any]:
         for name in table["set"].to_pylist()
     ]
     pyarrow.csv.write_csv(table.append_column("activity", pa.array(of_set)), path)
-    (folder / "own.py").write_text("def never(trace, capacity_bytes, hit):\n    return 0\n")
-    own = ("--policy", f"{folder / 'own.py'}:never,steward")
+    (folder / "own.py").write_text(OWN)
+    own = ("--policy", f"{folder / 'own.py'}:never,{folder / 'own.py'}:parts,steward")
     return answered(path, "--out", str(folder / "page.html"), *own)
 
 
@@ -83,6 +96,8 @@ def test_what_is_saved_is_told_by_activity_and_adds_up(answer: dict[str, Any], f
         assert sum(row["missed_bytes"] for row in mine) == rows[policy]["wan_bytes"]
         saved = sum(row["saved_bytes_per_day"] for row in mine) * 3
         assert saved == pytest.approx(rows["lru"]["wan_bytes"] - rows[policy]["wan_bytes"])
+    assert rows["parts"]["byte_hit_ratio"] > 0.4
+    assert "parts" not in {row["policy"] for row in answer["slices"]}  # of halves, no access tells them
     page = (folder / "page.html").read_text()
     assert "By activity" in page and "never" in page
 
@@ -130,3 +145,6 @@ def test_without_a_past_to_learn_from_the_steward_is_lru_as_a_note_says(tmp_path
     wan_bytes = {row["policy"]: row["wan_bytes"] for row in answer["rows"]}
     assert wan_bytes["steward"] == wan_bytes["steward-lru"] == wan_bytes["lru"] == 90
     assert "steward is LRU" in str(answer["notes"])
+    for wrong, why in (("--policy lru+plan", "needs predictions"), ("--cycle 1h", "--accesses and --cycle")):
+        invoked = CliRunner().invoke(app, ["evaluate", "--trace", str(short), *words[:2], *wrong.split()])
+        assert why in str(invoked.exception)
