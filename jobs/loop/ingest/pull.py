@@ -71,7 +71,10 @@ def run(settings: Settings, *, source: str, path: str, day_s: int, new_only: boo
         return dataclasses.replace(summary, n_unsized=n_unknown(tables, source, summary.days))
     if source not in _COLLECTED or not new_only or not local.is_local(path):
         return summary
-    taken = pull_input.taken(engine, tables, Request(source, path, Site()))
+    try:
+        taken = pull_input.taken(engine, tables, Request(source, path, Site()))
+    except InputError:  # there are none any more
+        return summary
     n_removed, n_left = remove_captures(taken, before_s=before_s)
     return dataclasses.replace(summary, n_removed=n_removed, n_not_removed=n_left)
 

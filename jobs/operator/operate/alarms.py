@@ -1,5 +1,6 @@
 """What `status` answers of a region and its caches, and their alarms, with remedies."""
 
+import collections
 import dataclasses
 import itertools
 import shlex
@@ -70,11 +71,11 @@ class CacheStatus:
     """One cache, by its last inventory, plan and push.
 
     `inventory_at`: the time of what it held; `fill_share` and `watermarks`: of the capacity; `pinned_bytes`:
-    of the current pins; `push`: items of the last push by state; `plan_ends`, `push_ends`: when the time of
-    their items is over; `predictions_at`: the newest that a plan may use; `unproven`: items pushed although
-    no promotion covers them, as long as they are undone, failed or pinned; `withheld`: why the plan, which
-    was not pushed, may not act; `steward`: its last report; `steward_fault`: why that cannot be read. Unknown
-    values are None.
+    of the current pins; `push`: items of the last push by state, `prefills`: those of prefills since;
+    `plan_ends`, `push_ends`: when the time of their items is over; `predictions_at`: the newest that a plan
+    may use; `unproven`: items pushed although no promotion covers them, as long as they are undone, failed or
+    pinned; `withheld`: why the plan, which was not pushed, may not act; `steward`: its last report;
+    `steward_fault`: why that cannot be read. Unknown values are None.
     """
 
     cache: str
@@ -97,6 +98,7 @@ class CacheStatus:
     plan_ends: str | None = None
     push_ends: str | None = None
     predictions_at: str | None = None
+    prefills: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,9 +242,10 @@ def cache_alarms(cache: CacheStatus, settings: Settings, *, now_s: int) -> Itera
 
 
 def _push_alarms(cache: CacheStatus, now: str) -> Iterator[Alarm]:
-    failed = cache.push.get(ItemState.FAILED, 0)
+    pushed = collections.Counter(cache.push) + collections.Counter(cache.prefills)
+    failed = pushed[ItemState.FAILED]
     if failed and (cache.push_ends is None or now < cache.push_ends):
-        text = f"{failed} of {sum(cache.push.values())} items of the last push failed"
+        text = f"{failed} of {pushed.total()} items of the last push failed"
         over = "" if cache.push_ends is None else f", whose time is over at {cache.push_ends}"
         yield alarm("push-failed", cache.cache, f"{text}{over}; their errors are in the receipts table")
     if cache.plan_at is None or now >= (cache.plan_ends or ""):

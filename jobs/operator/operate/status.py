@@ -86,6 +86,7 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
     if contents.partitions:
         held = int(pc.sum(contents.rows(["bytes_on_disk"])["bytes_on_disk"]).as_py() or 0)
     plan_at, push_at = _at(plan), _at(push)
+    since = {k: part for k, part in receipts.select(owner=name).items() if (push_at or "") < k[1] <= until}
     pins = journal.reports.pins(name, now_s=now_s)
     pushed = tables.newest(PLANS, owner=name, until=push_at)
     withheld = None
@@ -113,6 +114,7 @@ def of_cache(tables: Tables, journal: Journal, settings: Settings, name: str, *,
         plan=_count(plan, "action"),
         push_at=push_at,
         push=_count(push, "state"),
+        prefills=_count(dataclasses.replace(receipts, partitions=since), "state"),
         unproven=journal.reports.unproven(name, now_s=now_s) + sum(pin.basis == UNPROVEN for pin in pins),
         withheld=withheld,
         steward=steward,

@@ -162,7 +162,9 @@ def members(caches: Iterable[CacheSettings]) -> Members:
 
 
 def _address(cache: CacheSettings) -> str:
-    key, address = ("address", cache.address) if cache.address else ("url", "{}:{}".format(*cache.door))
+    key, address = "address", cache.address
+    if address is None:
+        key, address = "url", "{}:{}".format(*cache.door)
     try:
         return checked_address(address)
     except InputError as error:

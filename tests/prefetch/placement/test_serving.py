@@ -16,8 +16,10 @@ from placement_server import PLACED_AT, ROOT, certificate, loaded, refresh, serv
 from typer.testing import CliRunner
 from waiting import eventually
 
-from features.common.errors import CachecastError, NotDueError
+from features.common.errors import CachecastError, ConfigError, NotDueError
 from jobs.cli.main import app
+from jobs.ground.settings.tree import CacheSettings
+from jobs.operator.placement.serve import members
 from prefetch.placement.database import PlacementTables
 from prefetch.placement.fleet import CacheServer, Pending
 
@@ -217,6 +219,13 @@ def test_a_wrong_setting_is_one_line(tmp_path: Path, options: dict[str, str], wo
     answer = CliRunner().invoke(app, ["serve", "--port", "0"], env=_environment(tmp_path, options))
     assert isinstance(answer.exception, CachecastError)
     assert words in str(answer.exception) and len(str(answer.exception).splitlines()) == 1
+
+
+def test_an_empty_address_is_a_wrong_one_and_not_left_out() -> None:
+    cache = CacheSettings(name="a", kind="xcache", url="root://a", capacity=1)
+    assert members([cache])["a"].address == "a:1094"
+    with pytest.raises(ConfigError, match=r"caches\.a\.address: not an address"):
+        members([cache.model_copy(update={"address": ""})])
 
 
 @pytest.mark.parametrize(

@@ -120,11 +120,14 @@ def test_a_pull_of_files_still_being_written_says_so(tmp_path: Path, new_only: b
     assert (both.n_rows, both.n_unfinished, both.alarms) == (1, 1, ())
 
 
+@pytest.mark.parametrize(
+    ("source", "text"), [("rucio_traces", trace()), ("xcache_gstream", gstream(["/store/f"]))]
+)
 def test_a_pull_that_is_done_needs_neither_its_input_nor_the_lock_of_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, text: str
 ) -> None:
     settings, pull_it = Settings.load(tables=str(tmp_path / "tables"), env={}), pull_input.pull
-    (tmp_path / "a").write_text(trace())
+    (tmp_path / "a").write_text(text)
     with contextlib.ExitStack() as held:
 
         def before_another(*args: Any, **options: Any) -> PullSummary:
@@ -134,5 +137,5 @@ def test_a_pull_that_is_done_needs_neither_its_input_nor_the_lock_of_the_next_on
             return summary
 
         monkeypatch.setattr(pull_input, "pull", before_another)
-        path, day_s = str(tmp_path / "a"), 1772323200
-        assert pull.run(settings, source="rucio_traces", path=path, day_s=day_s, new_only=True).n_new == 1
+        path, day_s = str(tmp_path / "a"), 1775692800
+        assert pull.run(settings, source=source, path=path, day_s=day_s, new_only=True).n_new == 1

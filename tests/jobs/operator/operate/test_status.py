@@ -190,6 +190,10 @@ def test_a_prefill_hides_no_plan(settings: Settings, tables: Tables) -> None:
     assert (cache.plan_at, cache.plan) == (AT, {"pin": 2, "evict": 1})
     assert (cache.push_at, cache.push) == (AT, {"done": 1})
     assert newest(settings, "plans", cache="xc1") == parse_as_of(AT)
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="p", state="failed")], prefill)
+    (failed,) = run(settings, now_s=NOW_S).alarms
+    assert failed.name == "push-failed" and failed.text.startswith("1 of 2 items")
+    tables.replace_rows(RECEIPTS, [row(RECEIPTS, item_id="p", state="done")], prefill)
     tables.replace_each(RECEIPTS, [], drop=[("2026-03-01", AT, "xc1")])
     assert alarms(settings) == {("not-pushed", "xc1")}
 
