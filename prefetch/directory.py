@@ -169,9 +169,10 @@ class DirectoryTarget:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._copy(source, path, time.monotonic() + timeout_s)
-        except _NOT_A_FILE as error:
-            raise PushRejected(f"{name} cannot be fetched from {self._origin}: {error.strerror}") from error
         except OSError as error:
+            if isinstance(error, _NOT_A_FILE) or error.errno == errno.ELOOP:
+                what = f"{name} cannot be fetched from {self._origin}: {error.strerror}"
+                raise PushRejected(what) from error
             raise TargetUnavailable(f"{name} cannot be fetched: {error.strerror}") from error
 
     def _copy(self, source: Path, path: Path, deadline: float) -> None:

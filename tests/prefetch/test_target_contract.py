@@ -138,6 +138,17 @@ def test_what_no_command_can_name_takes_room_in_a_folder_and_ends_no_purge(tmp_p
     assert list(cache.inventory()) == [] and cache.left_out == LeftOut()
 
 
+def test_a_link_to_itself_at_an_origin_is_a_file_that_is_not_there_and_no_fault_of_the_cache(
+    tmp_path: Path,
+) -> None:
+    cache = DirectoryTarget("d", tmp_path / "origin", tmp_path / "cache")
+    (tmp_path / "origin").mkdir()
+    (tmp_path / "origin" / "loop").symlink_to("loop")
+    with pytest.raises(PushRejected, match="/loop cannot be fetched from"):
+        cache.prefetch("/loop", timeout_s=20)
+    assert list(cache.inventory()) == []
+
+
 def test_a_folder_that_cannot_be_used_is_neither_passed_over_nor_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,7 +150,8 @@ def test_what_no_command_could_use_is_no_good_cache(tmp_path: Path) -> None:
 
 def test_a_cache_s_host_needs_neither_spark_nor_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "has_spark", lambda: False)
-    checks = doctor.run(Settings.load(tables=str(tmp_path / "tables"), env={"CACHECAST_SERVE__PORT": "9"}))
+    settings = Settings.load(tables=str(tmp_path / "tables"), env={"CACHECAST_SERVE__PORT": "9"})
+    checks = list(doctor.run(settings))
     assert checks and not [check for check in checks if check.state == "bad" or check.part == "java"]
 
 
