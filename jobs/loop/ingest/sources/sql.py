@@ -101,7 +101,7 @@ class Query:
             tests = [(is_test, TEST_FILE)]
         at = columns.get("accessed_at", columns["known_at"])  # old records may be published today
         ahead = is_ahead(f"epoch_us({at})", self.site.day)
-        others = first_reason(*nameless, *tests, *impossible, (ahead, FUTURE))
+        others = first_reason(*nameless, *impossible, (ahead, FUTURE), *tests)
         steps = [*self.steps, {"reason": f"coalesce({self.reason}, {others})"}]
         text = with_steps(f"SELECT * FROM raw WHERE {self.where}", steps)
         fields = [

@@ -131,11 +131,13 @@ def test_a_directory_cache_needs_its_folder_and_its_origin(tmp_path: Path) -> No
 def test_each_cache_is_asked_by_its_own_login(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url, site = f"roots://127.0.0.1:{server.getsockname()[1]}", tmp_path / "site.toml"
+        sections = []
         for name in ("xc1", "xc2"):
             (keytab := tmp_path / f"{name}.keytab").touch(mode=0o600)
             lines = f'name = "{name}"\nkind = "xcache"\nurl = "{url}"\ncapacity = 1\n'
             files = f'keytab = "{keytab}"\ntoken = "{tmp_path / "missing"}"\n'
-            site.open("a").write(f"[caches.{name}]\n{lines}{files}")
+            sections.append(f"[caches.{name}]\n{lines}{files}")
+        site.write_text("".join(sections))
         check = checked(tmp_path, "cache xc2", CACHECAST_CONF=str(site))
     assert "logs in by" not in check.detail and "cannot read token file" in check.detail
 
