@@ -48,7 +48,7 @@ def test_killed_mid_eviction_it_goes_on_and_follows_a_cache_that_restarts(site: 
         assert name_of(names[0]) in site.held()  # the oldest of all, and open
     site.servers.restart_cache()
     if site.target.server_version().purges_at_start:
-        assert eventually(lambda: len(site.held()) == 8)
+        assert eventually(lambda: len(site.held()) <= 8), site.held()
 
     def follows() -> bool:
         """The last reads are held, old files gone. A read that is reported late may have to come again."""
