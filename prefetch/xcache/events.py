@@ -74,7 +74,7 @@ class FileClose:
     @property
     def sender(self) -> str:
         """What the server calls itself: its instance, else its site, else its host; empty for none."""
-        return self.inst or self.site or self.address * names_a_server(self.address)
+        return self.inst or self.site or (self.address if names_a_server(self.address) else "")
 
     @property
     def read_bytes(self) -> int:

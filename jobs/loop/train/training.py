@@ -59,11 +59,11 @@ def deliver(tables: Tables, training: Training, trained: Trained, mlflow: Mlflow
     Raises ServiceError if MLflow stays unavailable for `patience` seconds: the metrics are in the tables
     then, without run ids if it took no run, and the folder stays.
     """
-    kept = f"the trained models are kept in {training.folder} for a week"
+    where = f"the trained models are kept in {training.folder} for a week"
     try:
         version, reports = _deliver(tables, training, trained, mlflow)
     except ServiceError as error:
-        raise ServiceError(f"{error}; {kept}; when MLflow is available, train again") from error
+        raise ServiceError(f"{error}; {where}; when MLflow is available, train again") from error
     training.remove()
     bundle = trained.bundle
     return TrainingAnswer(

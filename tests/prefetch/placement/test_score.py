@@ -104,7 +104,7 @@ def test_what_two_caches_of_a_site_hold_counts_once() -> None:
 
 
 def test_sizes_that_the_asker_knows_count() -> None:
-    told = score(
+    answer = score(
         CONTENT,
         ["near", "new", "newer"],
         [None, 500 * GB, None],
@@ -113,10 +113,10 @@ def test_sizes_that_the_asker_knows_count() -> None:
         waited_s=0,
         max_wait_s=60,
     )
-    assert told.input_bytes == 1500 * GB
-    assert told.unknown_inputs == 1
-    assert told.max_wait_s == 60
-    best = told.sites[0]
+    assert answer.input_bytes == 1500 * GB
+    assert answer.unknown_inputs == 1
+    assert answer.max_wait_s == 60
+    best = answer.sites[0]
     assert best.cached_fraction == pytest.approx(0.4 * 1000 / 1500, abs=1e-6)
 
 

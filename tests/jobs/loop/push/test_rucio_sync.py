@@ -1,4 +1,4 @@
-"""What Rucio is told of a cache: complete files that its rules let stay."""
+"""What Rucio hears of a cache: complete files that its rules let stay."""
 
 import time
 from pathlib import Path
